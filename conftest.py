@@ -17,7 +17,7 @@ import pytest
 
 _HOME = pytest.StashKey[tempfile.TemporaryDirectory]()
 _WITHOUT_CHROMIUM = pytest.StashKey[list[str]]()
-_OF_AN_EXERCISE = re.compile(r"(?P<file>tests/exercises/test_attempts\w*\.py)::\w+\[(?P<id>\w+)")
+_OF_AN_EXERCISE = re.compile(r"(?P<file>tests/course/exercises/test_attempts\w*\.py)::\w+\[(?P<id>\w+)")
 
 
 def pytest_configure(config: pytest.Config) -> None:

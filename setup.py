@@ -20,7 +20,7 @@ class BuildWithLessons(build_py):
         super().run()
         if self.editable_mode:
             return
-        target = Path(self.build_lib) / "amp_lessons" / "lessons" / "notebooks"
+        target = Path(self.build_lib) / "amp_lessons" / "course" / "lessons" / "notebooks"
         target.mkdir(parents=True, exist_ok=True)
         for lesson in LESSONS.glob("[0-9][0-9]_*.ipynb"):
             shutil.copyfile(lesson, target / lesson.name)

@@ -2,6 +2,6 @@
 
 import sys
 
-from amp_lessons.commands.cli import main
+from amp_lessons.cli.cli import main
 
 sys.exit(main())

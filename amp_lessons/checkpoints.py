@@ -17,7 +17,7 @@ from typing import Any, Literal
 import torch
 from torch import Tensor
 
-from amp_lessons.arguments import require
+from amp_lessons._base.arguments import require
 from amp_lessons.precisions import HALVES
 
 Kind = Literal["fp32", "fp64", "torch.amp", "Apex O1", "Apex O2", "Apex FP16_Optimizer", "halved"]

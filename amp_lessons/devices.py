@@ -19,7 +19,7 @@ from typing import Any, Literal
 
 import torch
 
-from amp_lessons.arguments import require
+from amp_lessons._base.arguments import require
 
 Support = Literal["native", "emulated", "fallback"]
 Capability = tuple[int, int]

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import torch
 
-from amp_lessons.arguments import require
+from amp_lessons._base.arguments import require
 
 
 @dataclass(frozen=True)

@@ -27,7 +27,7 @@ def modules() -> list[str]:
     """Return the package, all right below it, and what ``amp-lessons`` and an audited training import."""
     below = (f"amp_lessons.{module.name}" for module in pkgutil.iter_modules(amp_lessons.__path__))
     imported = (name for name in below if not name.endswith("__main__"))
-    return ["amp_lessons", *imported, "amp_lessons.commands.cli", "amp_lessons.audit.watch"]
+    return ["amp_lessons", *imported, "amp_lessons.cli.cli", "amp_lessons.audit.watch"]
 
 
 def import_ms(module: str) -> float:
@@ -40,7 +40,7 @@ def import_ms(module: str) -> float:
 
 
 def main() -> None:
-    """Print the median of fresh processes for each module, ``amp_lessons.exercises`` among them."""
+    """Print the median of fresh processes for each module, ``amp_lessons.course.exercises`` among them."""
     print(f"import beyond torch, median of {PROCESSES} fresh processes")
     for module in modules():
         cost_ms = median(import_ms(module) for _ in range(PROCESSES))

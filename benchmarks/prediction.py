@@ -9,7 +9,7 @@ from time import perf_counter
 import torch
 
 from amp_lessons.autocast import fake_tensors
-from amp_lessons.bench import WORKLOADS
+from amp_lessons.course.bench import WORKLOADS
 from amp_lessons.measure import predict_memory
 
 

@@ -17,11 +17,11 @@ import nbformat
 from markupsafe import Markup
 from playwright.sync_api import Browser, Page
 
-from amp_lessons.site import build as building
-from amp_lessons.site.freezing import freeze
-from amp_lessons.site.shell import Page as SitePage
-from amp_lessons.site.shell import html_of
-from amp_lessons.site.substitutes import live_html
+from amp_lessons.course.site import build as building
+from amp_lessons.course.site.freezing import freeze
+from amp_lessons.course.site.shell import Page as SitePage
+from amp_lessons.course.site.shell import html_of
+from amp_lessons.course.site.substitutes import live_html
 from tools.browser.chromium import find_chromium, launch_chromium
 from tools.browser.jupyter_page import LabServer, NotebookPage
 
@@ -51,7 +51,7 @@ def show(exponent):
 """
 
 WAYS = {
-    "amp_lessons.views.CensusView": (OURS, "input[type=range]"),
+    "amp_lessons.course.views.CensusView": (OURS, "input[type=range]"),
     "interact + ax.hist": (TUTORIAL, ".noUi-handle"),
 }
 EVENTS = 20
@@ -150,7 +150,7 @@ def _lag_on_page(browser: Browser, folder: Path) -> Lag:
     (site / made.file).write_text(html_of(made, []), "utf-8")
     page = browser.new_context(viewport={"width": 1280, "height": 1000}).new_page()
     page.goto((site / made.file).as_uri())
-    return _measured(page, WAYS["amp_lessons.views.CensusView"][1])
+    return _measured(page, WAYS["amp_lessons.course.views.CensusView"][1])
 
 
 def _measured(page: Page, handle: str) -> Lag:

@@ -11,11 +11,11 @@ from itertools import groupby
 from operator import itemgetter
 from pathlib import Path
 
-from amp_lessons.lessons import shipped
-from amp_lessons.lessons.shipped import Head
-from amp_lessons.routes.catalogue import ABLE_TO, ROUTES, route
-from amp_lessons.routes.stops import Command, InLesson, Route, Stop
-from amp_lessons.text.words import counted
+from amp_lessons._base.text.words import counted
+from amp_lessons.course.lessons import shipped
+from amp_lessons.course.lessons.shipped import Head
+from amp_lessons.course.routes.catalogue import ABLE_TO, ROUTES, route
+from amp_lessons.course.routes.stops import Command, InLesson, Route, Stop
 
 ROOT = Path(__file__).parents[1]
 # Where blocks stand, and the folder of the lessons as seen from there.

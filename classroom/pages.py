@@ -14,9 +14,9 @@ import sys
 from pathlib import Path
 
 from amp_lessons import quizzes
-from amp_lessons.lessons import shipped
-from amp_lessons.lessons.shipped import Head
-from amp_lessons.routes import minutes
+from amp_lessons.course.lessons import shipped
+from amp_lessons.course.lessons.shipped import Head
+from amp_lessons.course.routes import minutes
 from classroom import computed
 
 PAGES = Path(__file__).parent / "lessons"

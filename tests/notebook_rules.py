@@ -10,8 +10,8 @@ from itertools import groupby
 from statistics import median
 from typing import Any
 
-from amp_lessons.lessons.shipped import DEEPER, begins_deeper, joined, parted, source
-from amp_lessons.routes.minutes import word_count
+from amp_lessons.course.lessons.shipped import DEEPER, begins_deeper, joined, parted, source
+from amp_lessons.course.routes.minutes import word_count
 from tests.browser.seen_cells import Names, names_of
 
 Notebook = dict[str, Any]

@@ -5,8 +5,8 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from amp_lessons.lessons import originals
-from amp_lessons.lessons.shipped import numbered, source
+from amp_lessons.course.lessons import originals
+from amp_lessons.course.lessons.shipped import numbered, source
 
 
 def cells(number: str) -> dict[str, dict[str, Any]]:

@@ -1,4 +1,4 @@
-"""The code keeps to docs/architecture.md: its rooms, which way imports go, what of PyTorch it rests on."""
+"""What `lint-imports` cannot see of the way imports go, and what of PyTorch the code rests on."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from pathlib import Path
 ROOT = Path(__file__).parents[1]
 PACKAGE = ROOT / "amp_lessons"
 PAGE = (ROOT / "docs" / "architecture.md").read_text("utf-8")
-DRAWING = {"matplotlib", "ipywidgets", "anywidget", "IPython"}
+COMPUTE = ("autocast", "devices", "formats", "fp8", "measure", "parallel", "precisions", "scaling")
 
 
 def rows(heading: str) -> list[list[str]]:
@@ -18,30 +18,6 @@ def rows(heading: str) -> list[list[str]]:
     section = re.split(rf"\n##+ {heading}\n", PAGE)[1].split("\n##")[0]
     lines = [line for line in section.splitlines() if line.startswith("|")][2:]
     return [[cell.strip() for cell in line.strip("|").split("|")] for line in lines]
-
-
-BUILDINGS = (
-    "The classroom",
-    "The course",
-    "The instruments",
-    "What all of them use",
-)  # none imports one above
-BUILDING = {row[1].strip("`"): building for building in BUILDINGS for row in rows(building)}
-ROOMS = {row[1].strip("`"): int(row[0]) for building in BUILDINGS for row in rows(building)}  # top row first
-ORDER = list(ROOMS)
-FACES = {"amp_lessons.autocast": "autocast/islands", "amp_lessons.views": "views/widgets"}  # of several rooms
-
-
-def room_of(module: str) -> str | None:
-    """Name the room that a module is in, the most particular one; None for the face of several."""
-    parts = module.split(".")[1:]
-    for length in range(len(parts), 0, -1):
-        path = "/".join(parts[:length])
-        if path in ROOMS:
-            return path
-        if length == 2 and parts[0] == "exercises" and (PACKAGE / path / "card.md").exists():
-            return "exercises/*/"
-    return None
 
 
 def sources() -> Iterator[tuple[str, ast.Module]]:
@@ -66,60 +42,24 @@ def imported_by(module: str) -> Iterator[str]:
                 yield full if full in SOURCES else node.module
 
 
-def test_every_room_on_the_page_is_there():
-    for room in ORDER:
-        path = PACKAGE / room.removesuffix("/*/")
-        assert path.is_dir() or path.with_suffix(".py").is_file(), room
-
-
-def test_every_module_is_in_a_room_on_the_page():
-    nowhere = [module for module in SOURCES if room_of(module) is None]
-    faces = {f"amp_lessons{end}" for end in ("", ".__main__", ".autocast", ".views")}
-    assert set(nowhere) == faces
-
-
-def test_no_room_is_in_two_buildings():
-    assert sum(len(rows(building)) for building in BUILDINGS) == len(ROOMS)
-
-
-def test_the_instruments_import_nothing_of_the_course():
-    own = ("The instruments", "What all of them use")
-    leading_out = [
-        f"{module} imports {name}"
-        for module, room in IN_ROOMS
-        for name in imported_by(module)
-        if BUILDING[room] in own
-        if name == "amp_lessons" or BUILDING.get(room_imported(name) or "", own[0]) not in own
-    ]
-    assert leading_out == []
-
-
-IN_ROOMS = [(module, room) for module in SOURCES if (room := room_of(module)) is not None]
-
-
-def room_imported(name: str) -> str | None:
-    """Name the room that an imported name is in, of a face the topmost behind it; None for other packages."""
-    return FACES.get(name) or (room_of(name) if name.startswith("amp_lessons.") else None)
-
-
-def test_imports_only_go_down():
+def test_an_exercises_folder_which_is_data_imports_nothing_above_exercises():
+    above = [f"amp_lessons.{room}" for room in ("cli", "teaching")]
+    above += [f"amp_lessons.course.{room}" for room in ("site", "views", "interview", "routes")]
     upwards = [
-        f"{module} imports {name}: {target} is above {room}"
-        for module, room in IN_ROOMS
+        f"{module} imports {name}"
+        for module in SOURCES
+        if module.startswith("amp_lessons.course.exercises.")
         for name in imported_by(module)
-        if (target := room_imported(name)) not in (None, room) and ORDER.index(target) < ORDER.index(room)
+        if name == "amp_lessons" or any(f"{name}.".startswith(f"{room}.") for room in above)
     ]
     assert upwards == []
 
 
-def test_below_the_views_nothing_draws():
-    drawing = [
-        f"{module} imports {name}"
-        for module, room in IN_ROOMS
-        for name in imported_by(module)
-        if ROOMS[room] < 3 and name.partition(".")[0] in DRAWING
-    ]
-    assert drawing == []
+def test_the_page_shows_every_room():
+    tree = PAGE.split("```")[1]
+    inside = [*PACKAGE.glob("*"), *(PACKAGE / "course").glob("*"), *(PACKAGE / "teaching").glob("*")]
+    rooms = {path.stem for path in inside if not path.name.startswith("__") and path.suffix in ("", ".py")}
+    assert {room for room in rooms if not re.search(rf"\b{room}\b", tree)} == set()
 
 
 def _prints(node: ast.AST) -> bool:
@@ -129,9 +69,10 @@ def _prints(node: ast.AST) -> bool:
 def test_nothing_computes_and_prints():
     printing = [
         f"{module}, line {node.lineno}"
-        for module, room in IN_ROOMS
-        for node in ast.walk(SOURCES[module])
-        if ROOMS[room] == 1 and _prints(node)
+        for module, tree in SOURCES.items()
+        if module.split(".")[1:2] and module.split(".")[1] in COMPUTE
+        for node in ast.walk(tree)
+        if _prints(node)
     ]
     assert printing == []
 

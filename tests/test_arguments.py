@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from amp_lessons import autocast, formats, measure, scaling
-from amp_lessons.arguments import (
+from amp_lessons._base.arguments import (
     require_callable,
     require_device,
     require_items,

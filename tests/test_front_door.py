@@ -213,7 +213,7 @@ def test_the_wheel_holds_what_a_learner_needs_and_nothing_else(wheel):
     assert [Path(name).name for name in inside if name.endswith(".ipynb")] == LESSONS
     for kind in ("quizzes/*.json", "bench/recordings/*.json", "exercises/*/card.md", "views/base/*.js"):
         expected = {str(path.relative_to(ROOT)) for path in (ROOT / "amp_lessons").glob(kind)}
-        assert expected - {"amp_lessons/exercises/_template/card.md"} <= set(inside)
+        assert expected - {"amp_lessons/course/exercises/_template/card.md"} <= set(inside)
     assert len(inside) == len([name for name in names if ".dist-info/" not in name])
     assert not [name for name in names if "attempts.py" in name and name.count("/") > 2]
 
@@ -264,7 +264,7 @@ def test_a_second_window_of_the_course_opens_beside_the_first(installed, tmp_pat
 
 
 def test_the_wheels_python_runs_the_wheels_course(installed):
-    code = "import amp_lessons.lessons as l; print(l.originals())"
+    code = "import amp_lessons.course.lessons as l; print(l.originals())"
     done = subprocess.run(
         [str(installed / "python"), "-c", code], cwd="/", env={}, capture_output=True, text=True
     )

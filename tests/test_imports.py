@@ -41,8 +41,8 @@ def modules_loaded(statement):
 
 def test_no_module_loads_what_only_some_of_it_needs():
     modules = import_time.modules()
-    assert {"amp_lessons", "amp_lessons.devices", "amp_lessons.commands"} <= set(modules)
-    assert newly_loaded("import " + ", ".join([*modules, "amp_lessons.commands.cli"])) & HEAVY == set()
+    assert {"amp_lessons", "amp_lessons.devices", "amp_lessons.cli"} <= set(modules)
+    assert newly_loaded("import " + ", ".join([*modules, "amp_lessons.cli.cli"])) & HEAVY == set()
 
 
 def test_the_package_itself_loads_nothing():
@@ -78,10 +78,10 @@ def test_import_time_is_measured_beyond_torch():
         "amp_lessons.audit",
         "amp_lessons.autocast",
         "amp_lessons.formats",
-        "amp_lessons.interview",
+        "amp_lessons.course.interview",
         "amp_lessons.parallel",
         "amp_lessons.scaling",
-        "amp_lessons.views",
+        "amp_lessons.course.views",
     ],
 )
 def test_whatever_a_stub_names_loads_and_is_documented(package):
@@ -107,12 +107,12 @@ def test_a_view_that_does_not_exist_is_answered_with_those_that_do():
         "amp_lessons.audit",
         "amp_lessons.autocast",
         "amp_lessons.formats",
-        "amp_lessons.interview",
-        "amp_lessons.views",
+        "amp_lessons.course.interview",
+        "amp_lessons.course.views",
         "amp_lessons.parallel",
         "amp_lessons.scaling",
-        "amp_lessons.material",
-        "amp_lessons.keeping",
+        "amp_lessons.course.material",
+        "amp_lessons.course.keeping",
     ],
 )
 def test_importing_a_face_loads_nothing_of_what_it_offers(package):

@@ -18,13 +18,15 @@ from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
 from amp_lessons import audit, formats, fp8, parallel, scaling
-from tests.test_architecture import BUILDING, IN_ROOMS, imported_by
+from tests.test_architecture import SOURCES, imported_by
 from tests.test_packaging import PROJECT, ROOT
 
 pytestmark = pytest.mark.slow
 
 # What of the instruments draws, where matplotlib is there.
-DRAWS = ("audit.page.drawings", "views.base.picture", "views.base.style")
+DRAWS = ("audit.page.drawings", "drawing.picture", "drawing.style")
+ABOVE = ("course", "teaching", "cli")
+OWN = [module for module in SOURCES if module.count(".") and module.split(".")[1] not in ABOVE]
 
 # Python imports sitecustomize when it starts, so the processes that the audit starts are held to it too.
 HIDING = """
@@ -110,15 +112,13 @@ def test_what_is_hidden_is_the_course_and_not_what_the_instruments_need():
 
 
 def test_each_dependency_is_imported_by_an_instrument():
-    building = {module: BUILDING[room] for module, room in IN_ROOMS}
-    own = [module for module in building if building[module] in ("The instruments", "What all of them use")]
-    imported = {name.partition(".")[0] for module in own for name in imported_by(module)}
+    imported = {name.partition(".")[0] for module in OWN for name in imported_by(module)}
     assert {Requirement(line).name for line in PROJECT["dependencies"]} <= imported
 
 
 FROM_ABOVE = """
 from amp_lessons import views
-from amp_lessons.commands.cli import main
+from amp_lessons.cli.cli import main
 
 assert callable(views.audit_page) and callable(views.advice_page)
 print([main([command]) for command in ("lab", "interview", "progress", "grade")])
@@ -128,8 +128,7 @@ print([main([command]) for command in ("lab", "interview", "progress", "grade")]
 @pytest.mark.few
 @pytest.mark.parametrize("default", ["float32", "bfloat16", "float64"])
 def test_every_instrument_can_be_imported_and_the_course_says_what_installs_it(alone, default):
-    own = [module for module, room in IN_ROOMS if BUILDING[room] == "The instruments"]
-    names = [module for module in own if not module.endswith((*DRAWS, ".__main__"))]
+    names = [module for module in OWN if not module.endswith((*DRAWS, ".__main__"))]
     before = f"import torch; torch.set_default_dtype(torch.{default})"  # as scripts of language models do
     done = alone("-c", "\n".join([before, f"import {', '.join(names)}", FROM_ABOVE]))
     assert (done.returncode, done.stdout) == (0, "[2, 2, 2, 2]\n"), done.stderr

@@ -9,7 +9,7 @@ import pytest
 import torch
 from torch.nn.functional import cross_entropy, linear, rms_norm
 
-from amp_lessons.material import decoder
+from amp_lessons.course.material import decoder
 
 BF16 = torch.bfloat16
 WEIGHTS = 70e9

@@ -16,7 +16,7 @@ from torch.distributed.tensor.debug import CommDebugMode
 from torch.nn.functional import binary_cross_entropy_with_logits
 
 from amp_lessons import autocast, clinic, measure, pretrained
-from amp_lessons.clinic.causes import HALF_WEIGHTS
+from amp_lessons.course.clinic.causes import HALF_WEIGHTS
 from amp_lessons.parallel.traffic import fake_group
 from tests.stored_lessons import cells, printed, text
 from tests.test_packaging import ROOT
@@ -315,7 +315,7 @@ def test_what_is_too_large_for_e4m3_saturates_from_2_13_on_and_was_nan_before():
     assert bool(found.isnan().all()) == (TORCH < (2, 13))
     for said in (
         text("09", "cast-why"),
-        (ROOT / "amp_lessons/exercises/scaled_cast/card.md").read_text("utf-8"),
+        (ROOT / "amp_lessons/course/exercises/scaled_cast/card.md").read_text("utf-8"),
     ):
         assert "2.13" in said
         assert "2.12" not in said

@@ -122,6 +122,7 @@ def test_lint_runs_the_linters_alone(checkout):
     commands = planned(checkout, "lint")
     assert "ruff check ." in commands
     assert "mypy" in commands
+    assert "lint-imports" in commands
     assert "pytest" not in commands
 
 

@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from amp_lessons.lessons import shipped
-from amp_lessons.routes import minutes
-from amp_lessons.routes.catalogue import FOR_SOME
+from amp_lessons.course.lessons import shipped
+from amp_lessons.course.routes import minutes
+from amp_lessons.course.routes.catalogue import FOR_SOME
 from tests import notebook_rules as rules
 
 NOTEBOOKS = sorted((Path(__file__).parents[1] / "notebooks").glob("*.ipynb"))

@@ -10,7 +10,7 @@ import sys
 import pytest
 import yaml
 
-from amp_lessons.commands import cli
+from amp_lessons.cli import cli
 from tests.test_packaging import PROJECT, ROOT
 from tools import release
 

@@ -10,7 +10,7 @@ from typing import Any, Literal, NamedTuple, TypedDict
 
 import pytest
 
-from amp_lessons.typed_json import finite, made, written
+from amp_lessons._base.typed_json import finite, made, written
 
 
 class Step(NamedTuple):

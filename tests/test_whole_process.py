@@ -12,8 +12,8 @@ import pytest
 import torch
 from torch import nn
 
+from amp_lessons._base.whole_process import running_eagerly, without_anomaly_detection, without_collecting
 from amp_lessons.measure import measure_memory, predict_memory
-from amp_lessons.whole_process import running_eagerly, without_anomaly_detection, without_collecting
 
 
 class Meeting(nn.Module):

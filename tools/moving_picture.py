@@ -16,7 +16,7 @@ import matplotlib.pyplot as plt
 from matplotlib.figure import Figure
 from PIL import Image
 
-from amp_lessons.views.base.style import INK
+from amp_lessons._base.drawing.style import INK
 
 ROOT = Path(__file__).parents[1]
 LESSON = ROOT / "notebooks" / "03_loss_scaling.ipynb"

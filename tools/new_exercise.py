@@ -14,11 +14,11 @@ import nbformat
 from nbformat import NotebookNode
 from nbformat.v4 import new_code_cell
 
-from amp_lessons.exercises.exercise import Exercise, cell_id, read
-from amp_lessons.exercises.shelf import exercises_in
+from amp_lessons.course.exercises.exercise import Exercise, cell_id, read
+from amp_lessons.course.exercises.shelf import exercises_in
 
 ROOT = Path(__file__).parents[1]
-EXERCISES = ROOT / "amp_lessons" / "exercises"
+EXERCISES = ROOT / "amp_lessons" / "course" / "exercises"
 PLACEHOLDER = "exercise_id"
 
 
@@ -37,7 +37,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         return 2
     print(
         f"{EXERCISES / exercise.id}: write card, stub, solution, check and attempts, then run\n"
-        f"  .venv/bin/python -m pytest tests/exercises tests/audit -k '{exercise.id} or codes'\n"
+        f"  .venv/bin/python -m pytest tests/course/exercises tests/audit -k '{exercise.id} or codes'\n"
         f"{notebook}: three cells, after the lesson's other exercises; move them, then\n"
         f"  make notebooks NOTEBOOKS={notebook.relative_to(ROOT)}\n"
         "  .venv/bin/python -m classroom.pages"

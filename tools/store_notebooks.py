@@ -22,7 +22,7 @@ from nbformat import NotebookNode
 from PIL import Image
 
 from amp_lessons import exercises
-from amp_lessons.exercises.exercise import cell_id
+from amp_lessons.course.exercises.exercise import cell_id
 
 CELL_TIMEOUT_S = 120
 WIDGET_VIEW = "application/vnd.jupyter.widget-view+json"

@@ -9,11 +9,11 @@ from typing import Any, Literal
 import torch
 from markupsafe import Markup
 
+from amp_lessons._base.text import prose
 from amp_lessons.audit import Report
 from amp_lessons.audit.report.rendering import Section, section_html, section_lines, section_markdown
 from amp_lessons.autocast import Islands, Ledger
 from amp_lessons.measure import Bound, Decoding, Footprint, LargestBatch, Timing
-from amp_lessons.text import prose
 
 Label = Literal["measured", "computed"]
 Kind = Literal["answer", "mend", "watch"]

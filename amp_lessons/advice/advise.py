@@ -10,20 +10,20 @@ from typing import Any
 import torch
 from torch import nn
 
+from amp_lessons._base.arguments import require, require_callable, require_number, require_whole
+from amp_lessons._base.text.tables import Table
+from amp_lessons._base.text.words import flop_rate, memory, relative
+from amp_lessons._base.whole_process import running_eagerly
 from amp_lessons.advice.advice import Advice
 from amp_lessons.advice.facts import Facts
 from amp_lessons.advice.gathering import Optimizers, default_optimizer, gathered
 from amp_lessons.advice.subject import Loss, plain_path, subject_of
 from amp_lessons.advice.verdict import verdict
-from amp_lessons.arguments import require, require_callable, require_number, require_whole
 from amp_lessons.audit.report.rendering import Section, headline
 from amp_lessons.formats.dtypes import dtype_name
 from amp_lessons.measure import GPUS, KINDS, Footprint
 from amp_lessons.measure.batch import LARGEST_BATCH
 from amp_lessons.measure.decoding import gpus_table, stored_table, what_is_counted
-from amp_lessons.text.tables import Table
-from amp_lessons.text.words import flop_rate, memory, relative
-from amp_lessons.whole_process import running_eagerly
 
 DEFAULT_GPU = "A100 SXM 40 GB"
 

@@ -8,10 +8,10 @@ from collections.abc import Iterator
 
 from torch import nn
 
+from amp_lessons._base.text.words import counted, fraction
 from amp_lessons.advice.advice import Claim
 from amp_lessons.advice.facts import Facts
 from amp_lessons.fp8.choices import MULTIPLE, SIDE, choice_for, fits
-from amp_lessons.text.words import counted, fraction
 
 _FP8 = "fp8_e4m3"
 

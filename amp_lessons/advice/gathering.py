@@ -12,6 +12,7 @@ from typing import Any, TypeVar
 import torch
 
 from amp_lessons import audit
+from amp_lessons._base.text.bars import with_bar
 from amp_lessons.advice.facts import Facts, autocast_dtype, dtype_here
 from amp_lessons.advice.subject import Subject
 from amp_lessons.autocast import Ledger, fake_copy, find_islands, in_fp32, record, region
@@ -31,7 +32,6 @@ from amp_lessons.measure import (
 )
 from amp_lessons.measure.decoding import writes_text
 from amp_lessons.precisions import HALVES, precision_name
-from amp_lessons.text.bars import with_bar
 
 T = TypeVar("T")
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from markupsafe import Markup
 
+from amp_lessons._base.arguments import require
 from amp_lessons.advice import Advice
-from amp_lessons.arguments import require
 from amp_lessons.audit.page.page import page_of, sections_with_pictures
 from amp_lessons.audit.report.rendering import section_html
 

@@ -15,10 +15,10 @@ from torch import nn
 from torch._subclasses.fake_tensor import FakeTensor
 from torch.utils._pytree import tree_map_only
 
+from amp_lessons._base.text.describing import describe
 from amp_lessons.autocast.cast_policy import tensors_in
 from amp_lessons.autocast.running import gradients_on
 from amp_lessons.formats.dtypes import dtype_name
-from amp_lessons.text.describing import describe
 
 Loss = Callable[[Any, Any], torch.Tensor]
 _LONG_S = 1.0

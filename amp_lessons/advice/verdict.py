@@ -9,6 +9,7 @@ from math import isfinite
 import torch
 
 from amp_lessons import devices
+from amp_lessons._base.text.words import fraction, listed, memory, relative
 from amp_lessons.advice.advice import Claim
 from amp_lessons.advice.eight_bits import claims_of_eight_bits
 from amp_lessons.advice.facts import Facts
@@ -16,7 +17,6 @@ from amp_lessons.advice.subject import plain_path
 from amp_lessons.autocast import Island
 from amp_lessons.formats.dtypes import dtype_name
 from amp_lessons.precisions import HALVES
-from amp_lessons.text.words import fraction, listed, memory, relative
 
 # A gain smaller than this is none: a roofline's promise is the most that can be had.
 _WORTH_TIMES, _WORTH_SHARE = 1.2, 0.1

@@ -11,8 +11,8 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
+from amp_lessons._base.typed_json import finite
 from amp_lessons.audit.report.losses import AS_TRAINED
-from amp_lessons.typed_json import finite
 
 if TYPE_CHECKING:
     from amp_lessons.audit.seen import LayerStep, StepSeen

@@ -15,7 +15,8 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from amp_lessons.arguments import require, require_number, require_whole
+from amp_lessons._base.arguments import require, require_number, require_whole
+from amp_lessons._base.text.words import counted, listed
 from amp_lessons.audit import catalogue
 from amp_lessons.audit.findings import Finding, Sighting
 from amp_lessons.audit.numbers.buffers import BufferRecorder, all_finite
@@ -27,7 +28,6 @@ from amp_lessons.audit.recorder.places import own_line, place_of
 from amp_lessons.audit.recorder.shared import Log
 from amp_lessons.formats.dtypes import dtype_name
 from amp_lessons.precisions import HALVES
-from amp_lessons.text.words import counted, listed
 
 _PAUSE = 100  # times as long as a look took: looking takes a hundredth of the time, and 1.02 is promised
 _WINDOW = 100  # steps; a scaler that begins at 65536 may skip up to 17 of them until its scale is 1

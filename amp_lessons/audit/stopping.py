@@ -9,7 +9,7 @@ from torch import Tensor, nn
 from torch.utils import _pytree
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from amp_lessons.arguments import require
+from amp_lessons._base.arguments import require
 from amp_lessons.audit.numbers.buffers import all_finite
 from amp_lessons.audit.numbers.naming import Names
 from amp_lessons.audit.recorder.later import local

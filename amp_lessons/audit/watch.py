@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import nn
 
-from amp_lessons.arguments import require, require_whole
+from amp_lessons._base.arguments import require, require_whole
 from amp_lessons.audit.judging.judge import Judge
 from amp_lessons.audit.log import StepLog, writer_to
 from amp_lessons.audit.numbers.buffers import BufferRecorder, all_finite

@@ -12,7 +12,7 @@ from typing import Any, Literal
 import torch
 from torch import nn
 
-from amp_lessons.arguments import require
+from amp_lessons._base.arguments import require
 from amp_lessons.autocast.cast_policy import (
     Policy,
     autocast_key,

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import pad
 
-from amp_lessons.arguments import require
+from amp_lessons._base.arguments import require
 from amp_lessons.formats import rounding
 from amp_lessons.formats.catalogue import FORMATS
 from amp_lessons.formats.compare import relative_error

@@ -11,10 +11,10 @@ from typing import Any, Literal
 
 from torch import Tensor
 
-from amp_lessons.arguments import require, require_items
+from amp_lessons._base.arguments import require, require_items
+from amp_lessons._base.text.describing import describe
 from amp_lessons.formats.catalogue import FORMATS
 from amp_lessons.formats.floats import Fields, FloatFormat, require_format
-from amp_lessons.text.describing import describe
 
 Outcome = Literal["exact", "rounded", "underflow", "overflow", "nan"]
 

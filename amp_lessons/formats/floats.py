@@ -18,7 +18,7 @@ from typing import Any, Literal
 import torch
 from torch import Tensor
 
-from amp_lessons.arguments import require
+from amp_lessons._base.arguments import require
 from amp_lessons.formats import rounding
 
 Kind = Literal["zero", "subnormal", "normal", "inf", "nan"]

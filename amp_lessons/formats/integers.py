@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import pad
 
-from amp_lessons.arguments import require_whole
+from amp_lessons._base.arguments import require_whole
 from amp_lessons.formats import rounding
 
 SCALE_BITS = 16  # scales are fp16, as GPTQ and AWQ store them

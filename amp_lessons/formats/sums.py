@@ -12,7 +12,7 @@ from numbers import Integral
 import torch
 from torch import Tensor
 
-from amp_lessons.arguments import require, require_items, require_number, require_whole
+from amp_lessons._base.arguments import require, require_items, require_number, require_whole
 from amp_lessons.devices import fp32_products, without_autocast
 from amp_lessons.formats import rounding
 from amp_lessons.formats.catalogue import FORMATS

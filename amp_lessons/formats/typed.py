@@ -7,7 +7,7 @@ import re
 from dataclasses import dataclass
 from fractions import Fraction
 
-from amp_lessons.arguments import require, require_whole
+from amp_lessons._base.arguments import require, require_whole
 from amp_lessons.formats.catalogue import FORMATS
 from amp_lessons.formats.floats import FloatFormat, require_format
 

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from amp_lessons.arguments import require, require_whole
+from amp_lessons._base.arguments import require, require_whole
 from amp_lessons.devices import fp32_products
 from amp_lessons.formats import rounding
 

@@ -9,13 +9,13 @@ from typing import Any, TypeVar
 import torch
 from torch import Tensor, nn
 
-from amp_lessons.arguments import require, require_items
+from amp_lessons._base.arguments import require, require_items
+from amp_lessons._base.text.nearest import did_you_mean
+from amp_lessons._base.text.tables import Table
 from amp_lessons.fp8.functional import linear
 from amp_lessons.fp8.products import DTYPES, require_engine
 from amp_lessons.fp8.recipes import Recipe, require_recipe
 from amp_lessons.fp8.scale_rules import AmaxHistory
-from amp_lessons.text.nearest import did_you_mean
-from amp_lessons.text.tables import Table
 
 Model = TypeVar("Model", bound=nn.Module)
 _USUAL_HEAD = ("head",)

@@ -15,7 +15,7 @@ import torch.nn.functional as F
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from amp_lessons.arguments import require
+from amp_lessons._base.arguments import require
 from amp_lessons.devices import without_autocast
 from amp_lessons.fp8.products import DTYPES, UNCAST, require_engine, scaled_product
 from amp_lessons.fp8.quantized import Quantized, quantize

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from amp_lessons.arguments import require, require_whole
+from amp_lessons._base.arguments import require, require_whole
 from amp_lessons.formats import FORMATS, relative_error
 from amp_lessons.fp8.accumulators import Accumulation, accumulate, registers
 from amp_lessons.fp8.quantized import quantize

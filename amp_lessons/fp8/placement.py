@@ -10,7 +10,7 @@ from functools import cached_property
 import torch
 from torch import Tensor
 
-from amp_lessons.arguments import require, require_whole
+from amp_lessons._base.arguments import require, require_whole
 from amp_lessons.formats import FORMATS, FloatFormat, relative_error
 from amp_lessons.formats.floats import require_format
 from amp_lessons.fp8.quantized import Quantized, quantize

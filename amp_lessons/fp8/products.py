@@ -12,12 +12,12 @@ import torch.nn.functional as F
 from torch import Tensor
 from torch.nn.functional import pad
 
-from amp_lessons.arguments import require, require_device
+from amp_lessons._base.arguments import require, require_device
+from amp_lessons._base.text.nearest import did_you_mean
 from amp_lessons.fp8.accumulators import FP32, Accumulation, accumulate, few_bits
 from amp_lessons.fp8.quantized import Quantized
 from amp_lessons.fp8.recipes import PRODUCTS, ROW, TENSOR, Block, Cast, require_recipe
 from amp_lessons.precisions import HALVES
-from amp_lessons.text.nearest import did_you_mean
 
 ENGINES = ("auto", "emulated", "device")
 DTYPES = (torch.float32, *HALVES.values())

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import pad
 
-from amp_lessons.arguments import require
+from amp_lessons._base.arguments import require
 from amp_lessons.formats import FORMATS, rounding
 from amp_lessons.fp8.recipes import Cast
 from amp_lessons.fp8.scale_rules import scales

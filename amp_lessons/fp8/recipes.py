@@ -9,11 +9,11 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
-from amp_lessons.arguments import require, require_whole
+from amp_lessons._base.arguments import require, require_whole
+from amp_lessons._base.text.nearest import did_you_mean
 from amp_lessons.formats import FORMATS, FloatFormat
 from amp_lessons.fp8 import transforms
 from amp_lessons.fp8.accumulators import FP32, Accumulation
-from amp_lessons.text.nearest import did_you_mean
 
 Role = Literal["input", "weight", "gradient"]
 ROLES: tuple[Role, ...] = ("input", "weight", "gradient")

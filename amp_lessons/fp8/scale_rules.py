@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
-from amp_lessons.arguments import require, require_whole
+from amp_lessons._base.arguments import require, require_whole
 from amp_lessons.formats import FORMATS, FloatFormat, rounding
 from amp_lessons.fp8.recipes import ROLES, Cast, Role
 

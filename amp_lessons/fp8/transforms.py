@@ -13,7 +13,7 @@ from torch import Tensor
 from torch._subclasses.fake_tensor import FakeTensor
 from torch.nn.functional import pad
 
-from amp_lessons.arguments import require, require_whole
+from amp_lessons._base.arguments import require, require_whole
 from amp_lessons.devices import fp32_products, without_autocast
 from amp_lessons.formats import rounding
 

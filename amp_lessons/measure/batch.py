@@ -12,7 +12,7 @@ import torch
 from torch import nn
 from torch._subclasses.fake_tensor import FakeTensorMode
 
-from amp_lessons.arguments import require, require_callable, require_number, require_whole
+from amp_lessons._base.arguments import require, require_callable, require_number, require_whole
 from amp_lessons.autocast.running import BroughtAlong, fake_mode_of, gradients_on, on_fake_cpu
 from amp_lessons.measure.footprint import COMPUTED, MEASURED, Footprint
 from amp_lessons.measure.memory import predict_memory

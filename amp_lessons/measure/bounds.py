@@ -13,13 +13,13 @@ from torch import nn
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils.flop_counter import flop_registry
 
-from amp_lessons.arguments import require
+from amp_lessons._base.arguments import require
+from amp_lessons._base.whole_process import without_collecting
 from amp_lessons.autocast.cast_policy import tensors_in
 from amp_lessons.autocast.cuda_on_cpu import cuda_kernels
 from amp_lessons.autocast.running import gradients_on, loss_tensors, on_fake_cpu, prepare
 from amp_lessons.measure.rates import Roof
 from amp_lessons.precisions import precision
-from amp_lessons.whole_process import without_collecting
 
 _PRECISION_OF = {torch.float16: "fp16", torch.bfloat16: "bf16"}
 

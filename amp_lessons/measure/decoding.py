@@ -17,14 +17,14 @@ import torch
 from torch import nn
 from torch._subclasses.fake_tensor import FakeTensorMode
 
-from amp_lessons.arguments import require, require_whole
+from amp_lessons._base.arguments import require, require_whole
+from amp_lessons._base.text.tables import Table
+from amp_lessons._base.text.words import memory, three_digits
+from amp_lessons._base.whole_process import without_collecting
 from amp_lessons.autocast.running import RealResults, fake_mode_of, on_fake_cpu
 from amp_lessons.formats.integers import bits_per_weight
 from amp_lessons.measure.batch import LARGEST_BATCH
 from amp_lessons.measure.bounds import GPUS, DataSheet
-from amp_lessons.text.tables import Table
-from amp_lessons.text.words import memory, three_digits
-from amp_lessons.whole_process import without_collecting
 
 USUAL_CONTEXT = 4096
 _SHORT = 8, 16  # tokens: enough to see whether a cache grows with the text

@@ -12,7 +12,8 @@ import torch
 from torch import nn
 from torch.optim import Optimizer
 
-from amp_lessons.arguments import require_callable, require_items
+from amp_lessons._base.arguments import require_callable, require_items
+from amp_lessons._base.whole_process import without_collecting
 from amp_lessons.autocast.cast_policy import tensors_in
 from amp_lessons.autocast.cuda_on_cpu import cuda_kernels
 from amp_lessons.autocast.running import (
@@ -36,7 +37,6 @@ from amp_lessons.measure.footprint import (
     saved_rows,
 )
 from amp_lessons.precisions import precision
-from amp_lessons.whole_process import without_collecting
 
 LossFn = Callable[[Any], torch.Tensor]
 

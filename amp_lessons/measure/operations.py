@@ -9,7 +9,8 @@ from typing import Any
 import torch
 import torch.nn.functional as F
 
-from amp_lessons.arguments import require_items, require_number, require_whole
+from amp_lessons._base.arguments import require_items, require_number, require_whole
+from amp_lessons._base.text.nearest import did_you_mean
 from amp_lessons.devices import fp32_products
 from amp_lessons.measure.rates import (
     Device,
@@ -23,7 +24,6 @@ from amp_lessons.measure.rates import (
 )
 from amp_lessons.measure.stopwatch import time_steps, usable_device
 from amp_lessons.precisions import Precision, precision
-from amp_lessons.text.nearest import did_you_mean
 
 Tensor = torch.Tensor
 

@@ -8,11 +8,11 @@ from numbers import Integral
 
 import torch
 
-from amp_lessons.arguments import require_items, require_number, require_whole
+from amp_lessons._base.arguments import require_items, require_number, require_whole
+from amp_lessons._base.text.describing import describe
 from amp_lessons.devices import fp32_products, free_bytes, tensor_core_formats
 from amp_lessons.measure.stopwatch import Timing, time_step, usable_device
 from amp_lessons.precisions import PRECISIONS, Precision, precision
-from amp_lessons.text.describing import describe
 
 Device = str | torch.device
 

@@ -14,7 +14,13 @@ from typing import Any, Literal, Protocol
 
 import torch
 
-from amp_lessons.arguments import require, require_callable, require_device, require_number, require_whole
+from amp_lessons._base.arguments import (
+    require,
+    require_callable,
+    require_device,
+    require_number,
+    require_whole,
+)
 
 Step = Callable[[], Any]
 

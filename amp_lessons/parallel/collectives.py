@@ -14,7 +14,7 @@ from torch.distributed.distributed_c10d import _resolve_process_group
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
-from amp_lessons.arguments import require_whole
+from amp_lessons._base.arguments import require_whole
 
 # By the beginning of the operation's name, in c10d and in _c10d_functional; the longer name first
 _COLLECTIVES = {

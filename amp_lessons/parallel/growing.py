@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from amp_lessons.arguments import require, require_items, require_number, require_whole
+from amp_lessons._base.arguments import require, require_items, require_number, require_whole
 from amp_lessons.formats import FloatFormat
 from amp_lessons.parallel.reductions import reduction
 

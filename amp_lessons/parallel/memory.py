@@ -9,8 +9,8 @@ from dataclasses import dataclass
 
 from torch import nn
 
-from amp_lessons.arguments import require, require_whole
-from amp_lessons.text.nearest import did_you_mean
+from amp_lessons._base.arguments import require, require_whole
+from amp_lessons._base.text.nearest import did_you_mean
 
 # From which stage of ZeRO on a rank holds its n-th part only (Rajbhandari et al., arXiv:1910.02054, 5)
 SHARDED_FROM = {

@@ -14,10 +14,10 @@ from functools import partial
 import torch
 from torch import Tensor
 
-from amp_lessons.arguments import require, require_items
+from amp_lessons._base.arguments import require, require_items
+from amp_lessons._base.text.describing import describe
+from amp_lessons._base.text.nearest import did_you_mean
 from amp_lessons.formats import FloatFormat
-from amp_lessons.text.describing import describe
-from amp_lessons.text.nearest import did_you_mean
 
 # --- arithmetic in a format, done in a wider one and rounded after each operation
 

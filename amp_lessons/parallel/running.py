@@ -14,7 +14,7 @@ from typing import Any, TypeVar
 
 import cloudpickle
 
-from amp_lessons.arguments import require_callable, require_number, require_whole
+from amp_lessons._base.arguments import require_callable, require_number, require_whole
 from amp_lessons.parallel import launcher
 from amp_lessons.parallel.job import Ending
 

@@ -24,7 +24,8 @@ from torch.distributed.tensor.parallel import parallelize_module
 from torch.nn.parallel import DistributedDataParallel
 from torch.testing._internal.distributed.fake_pg import FakeStore
 
-from amp_lessons.arguments import require, require_callable, require_items, require_whole
+from amp_lessons._base.arguments import require, require_callable, require_items, require_whole
+from amp_lessons._base.text.nearest import did_you_mean
 from amp_lessons.autocast.running import (
     BroughtAlong,
     fake_copy,
@@ -35,7 +36,6 @@ from amp_lessons.autocast.running import (
     twins,
 )
 from amp_lessons.parallel.collectives import Collective, CollectiveLog, Communication, rows_of
-from amp_lessons.text.nearest import did_you_mean
 
 LossFn = Callable[[Any], torch.Tensor]
 Strategy = Callable[[nn.Module, DeviceMesh], nn.Module]

@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from amp_lessons.arguments import require
+from amp_lessons._base.arguments import require
 from amp_lessons.formats import FORMATS
 from amp_lessons.precisions import HALVES
 

@@ -1,1 +1,1 @@
-"""The course's exercises in nbgrader and in otter, with ``amp_lessons.grading`` as the judge."""
+"""The course's exercises in nbgrader and in otter, with ``amp_lessons.teaching.grading`` as the judge."""

@@ -7,9 +7,9 @@ from pathlib import Path
 from typing import Any
 
 from amp_lessons import exercises
-from amp_lessons.exercises import Exercise
-from amp_lessons.exercises.exercise import cell_id
-from amp_lessons.lessons import fresh, originals
+from amp_lessons.course.exercises import Exercise
+from amp_lessons.course.exercises.exercise import cell_id
+from amp_lessons.course.lessons import fresh, originals
 
 _CHECKOUT = Path(__file__).resolve().parents[2]
 _NBGRADER_CONFIG = """\

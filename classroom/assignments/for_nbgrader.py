@@ -18,8 +18,8 @@ from nbformat.v4 import new_output
 from nbgrader import preprocessors as theirs
 from nbgrader.utils import is_grade
 
-from amp_lessons.grading import Grade, grade_notebook
-from amp_lessons.grading.grades import shown, writable
+from amp_lessons.teaching.grading import Grade, grade_notebook
+from amp_lessons.teaching.grading.grades import shown, writable
 
 
 class GradeBehindWalls(theirs.NbGraderPreprocessor):

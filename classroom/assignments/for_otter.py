@@ -1,7 +1,7 @@
 """otter's grading without running anybody's notebook in a kernel.
 
 otter unpickles what a kernel, in which the learner's cells have run, has written. This plugin grades the
-notebook with ``amp_lessons.grading`` and hands otter another one instead, in which the points stand.
+notebook with ``amp_lessons.teaching.grading`` and hands otter another one instead, in which the points stand.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from typing import Any
 from nbformat.v4 import new_code_cell, new_notebook
 from otter.plugins import AbstractOtterPlugin
 
-from amp_lessons.grading import Terms, grade_notebook
+from amp_lessons.teaching.grading import Terms, grade_notebook
 
 
 class GradeBehindWalls(AbstractOtterPlugin):

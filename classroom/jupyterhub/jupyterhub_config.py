@@ -42,7 +42,7 @@ c.Spawner.default_url = "/lab/tree/00_start_here.ipynb"
 c.Spawner.environment = {
     "PATH": os.pathsep.join([str(Path(sys.executable).parent), os.defpath]),
     "PYTHONPATH": str(CHECKOUT),
-    "JUPYTER_CONFIG_PATH": str(CHECKOUT / "amp_lessons" / "commands" / "lab" / "jupyter_config"),
+    "JUPYTER_CONFIG_PATH": str(CHECKOUT / "amp_lessons" / "cli" / "lab" / "jupyter_config"),
     **dict.fromkeys(("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS"), "1"),
 }
 

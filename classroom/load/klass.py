@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 import psutil
 
 from amp_lessons import exercises, lessons
-from amp_lessons.exercises.exercise import cell_id
+from amp_lessons.course.exercises.exercise import cell_id
 from classroom.load.learner import BrokenError, CellRun, Learner
 
 MOST_CHECKS_AT_ONCE = 10

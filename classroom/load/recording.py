@@ -20,8 +20,8 @@ from typing import Any
 import psutil
 
 from amp_lessons import files
+from amp_lessons._base.typed_json import made
 from amp_lessons.devices import cpu_name
-from amp_lessons.typed_json import made
 from classroom.load.klass import ClassFound, Waits
 
 FORMAT = 1

@@ -10,7 +10,7 @@ from typing import Any
 
 import yaml
 
-from amp_lessons.quizzes import Question, questions
+from amp_lessons.course.quizzes import Question, questions
 
 
 @dataclass(frozen=True)
@@ -25,7 +25,7 @@ class Task:
 @functools.cache
 def predictions() -> dict[str, dict[str, Question]]:
     """Return the questions of each lesson, by the lesson's number ("03") and the question's id."""
-    folder = resources.files("amp_lessons.quizzes")
+    folder = resources.files("amp_lessons.course.quizzes")
     found = {
         path.name[:2]: [entry["id"] for entry in json.loads(path.read_text("utf-8"))]
         for path in folder.iterdir()
@@ -47,7 +47,9 @@ def tasks() -> dict[str, Task]:
     ``amp_lessons.exercises`` knows them too, and loads PyTorch: two hundred MiB that a class can use better.
     """
     folders = [
-        each for each in (resources.files("amp_lessons") / "exercises").iterdir() if _is_exercise(each)
+        each
+        for each in (resources.files("amp_lessons") / "course" / "exercises").iterdir()
+        if _is_exercise(each)
     ]
     fronts = {each.name: front for each in folders if (front := _front_matter(each))["place"]}
     ordered = sorted(fronts, key=lambda id: (fronts[id]["lesson"], fronts[id]["place"]))

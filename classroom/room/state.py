@@ -9,7 +9,7 @@ import secrets
 from dataclasses import dataclass, field
 from typing import Any
 
-from amp_lessons.quizzes import Question, questions
+from amp_lessons.course.quizzes import Question, questions
 from classroom.room import course, names
 
 _LETTERS = "abcdefgh"

@@ -21,7 +21,7 @@ from amp_lessons._base.worker import plain
 from amp_lessons._base.worker.client import Ended, Limits, Raised, Worker
 from amp_lessons._base.worker.host import Host, HostEndedError, host
 from amp_lessons._base.worker.plain import GarbledError, Handle, Other, decode, encode
-from amp_lessons.exercises import shelf
+from amp_lessons.course.exercises import shelf
 
 CODES = "decode_bits"
 QUICK = Limits(cpu_s=1.0, memory=2**30)

@@ -10,11 +10,11 @@ import torch
 from torch import nn
 
 from amp_lessons import advise, views
+from amp_lessons._base.text.words import memory as in_words
 from amp_lessons.advice import Advice, CannotAdviseError
 from amp_lessons.advice.facts import autocast_dtype
 from amp_lessons.autocast import fake_tensors
 from amp_lessons.measure import GPUS, measure_memory, predict_bound
-from amp_lessons.text.words import memory as in_words
 
 
 class Energy(nn.Module):

@@ -12,8 +12,8 @@ from torch import nn
 from torch.nn import functional
 
 from amp_lessons import advice, measure
+from amp_lessons._base.text.words import fraction
 from amp_lessons.fp8.choices import CHOICES, choice_for
-from amp_lessons.text.words import fraction
 
 LESSON = Path(__file__).parents[2] / "notebooks/09_fp8_and_fp4.ipynb"
 

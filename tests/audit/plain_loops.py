@@ -15,7 +15,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from amp_lessons import audit
-from amp_lessons.exercises.attempt_table import Table
+from amp_lessons.course.exercises.attempt_table import Table
 from tests.audit.process_state import Snapshot
 
 EPOCHS = 2

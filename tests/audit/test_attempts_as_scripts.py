@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from amp_lessons.audit.catalogue import ROWS
-from amp_lessons.exercises.attempt_table import Table
+from amp_lessons.course.exercises.attempt_table import Table
 from tests.audit.plain_loops import (
     BF16,
     FP16,
@@ -20,7 +20,7 @@ from tests.audit.plain_loops import (
 )
 
 EXERCISES = (*OPTIONS, "two_optimizers")
-TABLES = {name: import_module(f"amp_lessons.exercises.{name}.attempts").TABLE for name in EXERCISES}
+TABLES = {name: import_module(f"amp_lessons.course.exercises.{name}.attempts").TABLE for name in EXERCISES}
 
 # attempts that do something to the process, which is no training: only an exercise runs them
 NO_LOOPS = {

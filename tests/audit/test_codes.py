@@ -12,12 +12,12 @@ import pytest
 
 import amp_lessons
 from amp_lessons.audit.catalogue import ROWS
-from tests.exercises.verdicts import tables
+from tests.course.exercises.verdicts import tables
 
 PACKAGE = Path(amp_lessons.__file__).parent
 MODULES = [
     path
-    for path in sorted([*PACKAGE.glob("audit/**/*.py"), *PACKAGE.glob("exercises/**/*.py")])
+    for path in sorted([*PACKAGE.glob("audit/**/*.py"), *PACKAGE.glob("course/exercises/**/*.py")])
     if path.name != "attempts.py" and "_template" not in path.parts
 ]
 ROOM = PACKAGE / "audit/catalogue"

@@ -10,8 +10,8 @@ import pytest
 import torch
 
 from amp_lessons import audit
+from amp_lessons._base.typed_json import finite
 from amp_lessons.audit.numbers.sampler import Sampler
-from amp_lessons.typed_json import finite
 from tests.audit.trainings import loop, perceptron
 
 pytestmark = pytest.mark.filterwarnings("ignore")

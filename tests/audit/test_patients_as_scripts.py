@@ -11,7 +11,7 @@ from amp_lessons import clinic
 from tests.audit.plain_loops import as_script, mistakes, watch_call
 
 PATIENTS = {patient.id: patient for patient in clinic.patients()}
-TABLES = {id: import_module(f"amp_lessons.exercises.{id}.attempts").TABLE for id in PATIENTS}
+TABLES = {id: import_module(f"amp_lessons.course.exercises.{id}.attempts").TABLE for id in PATIENTS}
 
 # what an audit says in the place of a patient's own code, and why
 INSTEAD = {

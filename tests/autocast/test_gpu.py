@@ -10,7 +10,7 @@ from torch import nn
 from amp_lessons import autocast
 from amp_lessons.autocast import Policy
 from amp_lessons.autocast.cast_policy import tensors_in
-from amp_lessons.bench import SOURCE_MODELS
+from amp_lessons.course.bench import SOURCE_MODELS
 from tests.autocast.pytorch_lists import cases, lists
 from tests.cuda import CUDA
 

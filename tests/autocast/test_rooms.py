@@ -19,9 +19,9 @@ FACES = [
     "amp_lessons",
     "amp_lessons.autocast",
     *(f"amp_lessons.autocast.{room}" for room in ROOMS if (HERE / "autocast" / room).is_dir()),
-    "amp_lessons.bench",
+    "amp_lessons.course.bench",
     "amp_lessons.formats",
-    "amp_lessons.material",
+    "amp_lessons.course.material",
     "amp_lessons.measure",
 ]
 

@@ -11,7 +11,7 @@ import pytest
 from nbformat.v4 import new_code_cell, new_notebook
 from playwright.sync_api import Browser, Page
 
-from amp_lessons.lessons import shipped
+from amp_lessons.course.lessons import shipped
 from tests.browser.seen_cells import only_what_is_seen
 from tools.browser.chromium import PATIENCE_MS
 from tools.browser.jupyter_page import REPOSITORY, LabServer, NotebookPage

@@ -18,7 +18,7 @@ _SMALLEST_TEXT_OF_PICTURES = """
 import json
 from ipywidgets.widgets.widget import _instances
 from matplotlib.text import Text
-from amp_lessons.views.base.view import View
+from amp_lessons.course.views.base.view import View
 
 def smallest(figure):
     return min(text.get_fontsize() for text in figure.findobj(Text) if text.get_visible() and text.get_text())

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from axe_playwright_python.sync_playwright import Axe
 
-from amp_lessons.views.base import countdown
+from amp_lessons.course.views.base import countdown
 
 pytestmark = pytest.mark.thorough
 

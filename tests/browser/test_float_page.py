@@ -11,11 +11,11 @@ from urllib.parse import parse_qs, quote, urlsplit
 import pytest
 from playwright.sync_api import expect
 
+from amp_lessons.course.site import build as building
+from amp_lessons.course.site.float_page import float_page
+from amp_lessons.course.site.shell import html_of
+from amp_lessons.course.views.widgets.bits import describe, describe_error
 from amp_lessons.formats import FORMATS, parse, represent, side_by_side
-from amp_lessons.site import build as building
-from amp_lessons.site.float_page import float_page
-from amp_lessons.site.shell import html_of
-from amp_lessons.views.widgets.bits import describe, describe_error
 from tests.browser.site_pages import keeps_out, open_pages
 
 pytestmark = pytest.mark.thorough

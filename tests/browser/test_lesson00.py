@@ -8,8 +8,8 @@ import re
 import pytest
 from playwright.sync_api import expect
 
-from amp_lessons.lessons import shipped
-from amp_lessons.routes import minutes
+from amp_lessons.course.lessons import shipped
+from amp_lessons.course.routes import minutes
 from tests.browser.legible import expect_it_readable_narrow_and_dark
 from tests.browser.next_morning import expect_it_the_next_morning
 from tools.browser.jupyter_page import REPOSITORY

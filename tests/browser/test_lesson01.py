@@ -7,8 +7,8 @@ import re
 import pytest
 from playwright.sync_api import Locator, expect
 
+from amp_lessons.course.views import BitView, RulerView, UpdateView
 from amp_lessons.formats import FORMATS
-from amp_lessons.views import BitView, RulerView, UpdateView
 from tests.browser.legible import expect_it_readable_narrow_and_dark
 from tests.browser.next_morning import expect_it_the_next_morning
 from tools.browser.jupyter_page import LIVE, NotebookPage

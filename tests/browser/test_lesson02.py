@@ -49,7 +49,7 @@ def expect_row(lesson, ledger, chosen, row=0, rows="forward"):
     """Expect what the compute layer's ledger says of row number ``row``, counted back from the last."""
     network, rules, dtype = chosen
     expected = lesson.evaluate(
-        "from amp_lessons.views.widgets.ledger import describe\n"
+        "from amp_lessons.course.views.widgets.ledger import describe\n"
         f"rows = networks[{network!r}](device_type={rules.lower()!r}, dtype={DTYPES[dtype]}).{rows}\n"
         f"print(describe(rows[:{row} or None], len(rows)))"
     ).strip()

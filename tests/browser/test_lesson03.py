@@ -8,7 +8,7 @@ import time
 import pytest
 from playwright.sync_api import Locator, expect
 
-from amp_lessons.text.words import power
+from amp_lessons._base.text.words import power
 from tests.browser.legible import expect_it_readable_narrow_and_dark
 from tests.browser.next_morning import expect_it_the_next_morning, stand_ins
 from tools.browser.jupyter_page import LIVE
@@ -47,7 +47,7 @@ def drawn(view: Locator, expected: list[str], timeout_s: float = 30.0) -> list[s
 def computed(lesson, exponent, extra=""):
     """Return the caption that the compute layer gives for a scale, asked of the lesson's own kernel."""
     return lesson.evaluate(
-        "from amp_lessons.views.widgets.loss_scale import describe\n"
+        "from amp_lessons.course.views.widgets.loss_scale import describe\n"
         f"print(describe(scaling.backward_at(model, batches[0], loss_fn, 2.0**{exponent}{extra})))"
     )
 
@@ -55,8 +55,8 @@ def computed(lesson, exponent, extra=""):
 def computed_outlines(lesson, exponent):
     """Return where the bars belong for a scale, on axes made for a scale of 1."""
     return lesson.evaluate(
-        "from amp_lessons.views.widgets.loss_scale import CensusPicture\n"
-        "from amp_lessons.views.base.moving import svg_outline\n"
+        "from amp_lessons.course.views.widgets.loss_scale import CensusPicture\n"
+        "from amp_lessons.course.views.base.moving import svg_outline\n"
         "picture = CensusPicture(scaling.backward_at(model, batches[0], loss_fn, 1.0))\n"
         f"picture.update(scaling.backward_at(model, batches[0], loss_fn, 2.0**{exponent}))\n"
         "print(*map(svg_outline, picture.moving), sep='\\n')"

@@ -55,7 +55,7 @@ def test_it_starts_and_stops_by_keyboard_and_goes_on(lesson, view):
     lesson.page.wait_for_timeout(400)
     assert (step(view), picture(view)) == (stopped, still)
     assert caption(view).inner_text() == lesson.evaluate(
-        "from amp_lessons.views.widgets.race import describe\n"
+        "from amp_lessons.course.views.widgets.race import describe\n"
         "print(describe(race.race, race.task, race.running))"
     )
     view.get_by_role("button", name="Start", exact=True).click()

@@ -32,7 +32,7 @@ def calculator(lesson) -> Locator:
 def described(lesson, network, precision, optimizer):
     """Return the caption that the compute layer's footprints deserve, asked of the lesson's own kernel."""
     return lesson.evaluate(
-        "from amp_lessons.views.widgets.memory import describe_saved, describe_step\n"
+        "from amp_lessons.course.views.widgets.memory import describe_saved, describe_step\n"
         f"predict = partial(networks[{network!r}], optimizer=measure.OPTIMIZERS[{optimizer!r}])\n"
         f"found = {{name: predict(precision_name=name) for name in ('fp32', {precision!r})}}\n"
         "print(describe_saved(found), describe_step(found))"

@@ -6,7 +6,7 @@ import pytest
 from playwright.sync_api import expect
 
 from amp_lessons import clinic
-from amp_lessons.quizzes import question
+from amp_lessons.course.quizzes import question
 from tests.browser.legible import expect_it_readable_narrow_and_dark
 from tests.browser.next_morning import expect_it_the_next_morning
 

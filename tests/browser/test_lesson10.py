@@ -8,8 +8,8 @@ import pytest
 from playwright.sync_api import expect
 
 from amp_lessons import interview
-from amp_lessons.interview import drills
-from amp_lessons.interview.coding.tasks import task
+from amp_lessons.course.interview import drills
+from amp_lessons.course.interview.coding.tasks import task
 from tests.browser.legible import expect_it_readable_narrow_and_dark
 from tests.browser.next_morning import expect_it_the_next_morning
 

@@ -13,9 +13,9 @@ from nbformat.v4 import new_code_cell
 from playwright.sync_api import Locator, expect
 
 from amp_lessons import exercises, lessons, quizzes
-from amp_lessons.views.widgets.quiz import LETTERS
+from amp_lessons.course.views.widgets.quiz import LETTERS
 from tests.browser.next_morning import expect_it_the_next_morning
-from tests.exercises.spots import exercises_alone
+from tests.course.exercises.spots import exercises_alone
 from tools.browser.chromium import PATIENCE_MS
 from tools.browser.jupyter_page import LIVE, REPOSITORY
 

@@ -11,13 +11,13 @@ from playwright.sync_api import expect
 
 from amp_lessons import audit
 from amp_lessons.audit.explaining.lookup import MESSAGES
-from amp_lessons.clinic.symptoms import paths
-from amp_lessons.interview.bank import QUESTIONS
-from amp_lessons.site.explain import wording
+from amp_lessons.course.clinic.symptoms import paths
+from amp_lessons.course.interview.bank import QUESTIONS
+from amp_lessons.course.site.explain import wording
 from tests.audit.explaining.said_by_torch import said_by_torch
 from tests.audit.explaining.test_library_messages import IN_FILES, REPORTED
 from tests.browser.site_pages import keeps_out, open_pages
-from tests.site.sites import loss_scale_view, whole_site
+from tests.course.site.sites import loss_scale_view, whole_site
 
 pytestmark = pytest.mark.thorough
 

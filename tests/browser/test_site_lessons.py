@@ -11,9 +11,9 @@ from urllib.parse import unquote, urlsplit
 import pytest
 from playwright.sync_api import Locator, expect
 
-from amp_lessons.lessons import shipped
+from amp_lessons.course.lessons import shipped
 from tests.browser.site_pages import keeps_out, open_pages
-from tests.site.sites import build_lesson
+from tests.course.site.sites import build_lesson
 
 pytestmark = [pytest.mark.thorough, pytest.mark.timeout(900)]  # frames are computed, beside other tests
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 from playwright.sync_api import expect
 
 from amp_lessons import quizzes
-from amp_lessons.lessons.shipped import head_of
+from amp_lessons.course.lessons.shipped import head_of
 from tests.browser.site_pages import keeps_out, open_pages
-from tests.site.sites import write_lesson
+from tests.course.site.sites import write_lesson
 
 
 def test_a_question_is_answered_remembered_and_forgotten_and_nobody_is_kept_out(browser, tmp_path):

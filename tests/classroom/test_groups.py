@@ -6,8 +6,8 @@ import runpy
 import pytest
 
 from amp_lessons import clinic, exercises, groups, interview
-from amp_lessons.commands import cli
-from amp_lessons.groups import Variant, Work
+from amp_lessons.cli import cli
+from amp_lessons.teaching.groups import Variant, Work
 
 PATIENTS = [each.id for each in clinic.patients()]
 

@@ -5,10 +5,10 @@ from pathlib import Path
 
 import pytest
 
-from amp_lessons.lessons import shipped
-from amp_lessons.lessons.shipped import Head, cells_of, head_of, heading_of, numbered, originals
-from amp_lessons.routes import minutes
-from amp_lessons.routes.catalogue import route
+from amp_lessons.course.lessons import shipped
+from amp_lessons.course.lessons.shipped import Head, cells_of, head_of, heading_of, numbered, originals
+from amp_lessons.course.routes import minutes
+from amp_lessons.course.routes.catalogue import route
 from classroom import computed, pages
 
 ROOT = Path(__file__).parents[2]

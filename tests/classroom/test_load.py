@@ -25,7 +25,7 @@ pytestmark = [
 ]
 
 PLAY = """
-from amp_lessons.views.base.controls import Slider
+from amp_lessons.course.views.base.controls import Slider
 moved = []
 slider = Slider("x", 0, 3, 3)
 slider.observe(lambda change: moved.append(change["new"]), "value")

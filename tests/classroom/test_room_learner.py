@@ -11,7 +11,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 import pytest
 
 from amp_lessons import classroom, clinic, exercises, quizzes, views
-from amp_lessons.classroom import wire
+from amp_lessons.course.classroom import wire
 
 TOKEN = "the-hubs-own-token"
 

@@ -10,7 +10,7 @@ import torch
 from torch import nn
 
 from amp_lessons import fp8
-from amp_lessons.material import charlm, models
+from amp_lessons.course.material import charlm, models
 
 
 class WithHead(nn.Module):

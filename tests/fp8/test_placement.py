@@ -8,8 +8,8 @@ import pytest
 import torch
 
 from amp_lessons import fp8
+from amp_lessons.course.material import tensors
 from amp_lessons.formats import FORMATS, FloatFormat
-from amp_lessons.material import tensors
 
 E4M3, E5M2, FP4 = (FORMATS[name] for name in ("fp8_e4m3", "fp8_e5m2", "fp4_e2m1"))
 

@@ -11,8 +11,8 @@ import torch.nn.functional as F
 from torch import nn
 
 from amp_lessons import fp8
+from amp_lessons.course.material import charlm, data, models
 from amp_lessons.formats import FORMATS
-from amp_lessons.material import charlm, data, models
 
 pytestmark = pytest.mark.slow
 

@@ -12,7 +12,7 @@ from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard
 from torch.utils.data import DistributedSampler
 
 from amp_lessons import parallel
-from amp_lessons.quizzes import question, questions
+from amp_lessons.course.quizzes import question, questions
 from tests.notebook_rules import source
 from tests.test_packaging import ROOT
 

@@ -53,7 +53,7 @@ def test_nothing_names_the_old_address_or_the_old_package_afterwards(moved):
 def test_command_import_and_folders_keep_their_names(moved):
     root, _ = moved
     assert "`amp-lessons progress`" in (root / "README.md").read_text("utf-8")
-    assert 'amp-lessons = "amp_lessons.commands.cli:main"' in (root / "pyproject.toml").read_text("utf-8")
+    assert 'amp-lessons = "amp_lessons.cli.cli:main"' in (root / "pyproject.toml").read_text("utf-8")
     assert "\nname: amp-lessons\n" in (root / "skills" / "amp-lessons" / "SKILL.md").read_text("utf-8")
     done = subprocess.run(
         [sys.executable, "-m", "amp_lessons", "--help"], cwd=root, capture_output=True, text=True

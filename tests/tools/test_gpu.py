@@ -13,10 +13,10 @@ from pathlib import Path
 import pytest
 
 from amp_lessons import bench as amp_bench
-from amp_lessons.bench import cases, folders
-from amp_lessons.commands import bench as bench_command
-from amp_lessons.typed_json import made
-from tests.bench.tiny import TinyWorkload
+from amp_lessons._base.typed_json import made
+from amp_lessons.cli import bench as bench_command
+from amp_lessons.course.bench import cases, folders
+from tests.course.bench.tiny import TinyWorkload
 from tools.gpu import __main__ as command
 from tools.gpu import parts
 from tools.gpu.__main__ import conduct, run_apart
@@ -199,7 +199,7 @@ def test_tests_are_told_one_by_one(tmp_path):
 
 def test_the_tests_and_notebooks_of_this_course_are_found():
     found = parts.names("tests")
-    assert {"tests: tests/autocast/test_gpu.py", "tests: tests/bench/test_cases.py"} <= set(found)
+    assert {"tests: tests/autocast/test_gpu.py", "tests: tests/course/bench/test_cases.py"} <= set(found)
     assert not [name for name in found if "tools" in name]
     assert "notebooks: 03_loss_scaling.ipynb" in parts.names("notebooks")
     assert parts.names("compiled") == [f"compiled: {model}" for model in amp_bench.benched()]

@@ -13,14 +13,14 @@ from datetime import datetime, timezone
 from pathlib import Path
 
 from amp_lessons import files
-from amp_lessons.typed_json import made
+from amp_lessons._base.typed_json import made
 from tools.gpu import parts
 from tools.gpu.page import page
 from tools.gpu.recording import Part, Recording, Setup, read, resumed, write
 from tools.programs import Program
 
 OWN_FOLDER = parts.ROOT / "docs" / "gpu"
-SHIPPED_BENCH = parts.ROOT / "amp_lessons" / "bench" / "recordings"
+SHIPPED_BENCH = parts.ROOT / "amp_lessons" / "course" / "bench" / "recordings"
 LIMIT_S = {"tests": 300.0, "notebooks": 600.0, "bench": 600.0, "compiled": 900.0}
 MOST_TRIES = 2
 _LEAST_S = 20.0  # with less time left nothing is begun

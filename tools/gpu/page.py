@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
-from amp_lessons.text.prose import as_markdown
-from amp_lessons.text.tables import Table
+from amp_lessons._base.text.prose import as_markdown
+from amp_lessons._base.text.tables import Table
 from tools.gpu.recording import Part, Recording
 
 

@@ -24,7 +24,7 @@ from pathlib import Path
 from typing import Any
 
 from amp_lessons import files
-from amp_lessons.text.words import COMPUTED_MARK, MEASURED_MARK
+from amp_lessons._base.text.words import COMPUTED_MARK, MEASURED_MARK
 from tools.gpu.recording import Part, Result, Setup
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -51,7 +51,7 @@ def names(step: str, root: Path = ROOT) -> list[str]:
         return [f"tests: {path.relative_to(root)}" for path in found]
     if step == "notebooks":
         return [f"notebooks: {path.name}" for path in sorted((root / "notebooks").glob("*.ipynb"))]
-    from amp_lessons.bench import benched
+    from amp_lessons.course.bench import benched
 
     return [f"{step}: {model}" for model in benched()]
 
@@ -158,8 +158,8 @@ def _error(cell: Any) -> str:
 
 def _run_bench(model: str, mode: str, report: PartReport, device: str, folder: str) -> None:
     """Run the command; its own file knows what was measured already, and lesson 05 shows it."""
-    from amp_lessons.bench.workloads import require_transformers
-    from amp_lessons.commands import bench
+    from amp_lessons.cli import bench
+    from amp_lessons.course.bench.workloads import require_transformers
 
     require_transformers()
     parser = argparse.ArgumentParser()

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Literal
 
 from amp_lessons import files
-from amp_lessons.typed_json import made
+from amp_lessons._base.typed_json import made
 
 FORMAT = 2
 Outcome = Literal["passed", "failed", "skipped"]

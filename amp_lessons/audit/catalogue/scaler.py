@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from amp_lessons._base.text.words import counted
 from amp_lessons.audit.catalogue.rows import Worded, mistake, remark
-from amp_lessons.text.words import counted
 
 # --- overflows and the scaler
 

@@ -8,10 +8,10 @@ from collections.abc import Iterator
 import numpy as np
 import torch
 
+from amp_lessons._base.text.words import counted, number
 from amp_lessons.audit.comparing.recording import Recording
 from amp_lessons.audit.comparing.sketches import relative_difference
 from amp_lessons.devices import MATMUL_SWITCH
-from amp_lessons.text.words import counted, number
 
 _CHANGE_NUMBERS = (  # what environment variables that do so begin with
     "ATEN_", "CUBLAS_", "CUDA_", "CUDNN_", "MKL_", "NCCL_ALGO", "NCCL_PROTO", "NVIDIA_TF32", "NVTE_", "OMP_",

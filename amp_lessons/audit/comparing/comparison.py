@@ -21,7 +21,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from amp_lessons.arguments import require
+from amp_lessons._base.arguments import require
+from amp_lessons._base.text.words import counted
 from amp_lessons.audit.comparing import report
 from amp_lessons.audit.comparing.beginnings import differences_before
 from amp_lessons.audit.comparing.formats import coarsest, unit_roundoff
@@ -29,7 +30,6 @@ from amp_lessons.audit.comparing.movement import Movement, movement
 from amp_lessons.audit.comparing.pairing import Apart, Event, Events, Pairs, Phase, furthest
 from amp_lessons.audit.comparing.recorder import Run
 from amp_lessons.audit.comparing.recording import Call, Recording
-from amp_lessons.text.words import counted
 
 _HEADROOM = 4.0
 _UNMEASURED_GAIN = 8.0

@@ -22,7 +22,7 @@ from torch.nn.modules.module import register_module_forward_hook, register_modul
 from torch.optim.optimizer import register_optimizer_step_post_hook, register_optimizer_step_pre_hook
 from torch.utils import _pytree
 
-from amp_lessons.arguments import require, require_whole
+from amp_lessons._base.arguments import require, require_whole
 from amp_lessons.audit.comparing.beginnings import settings_now
 from amp_lessons.audit.comparing.formats import format_of, name_of
 from amp_lessons.audit.comparing.nudging import Nudge

@@ -17,9 +17,9 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from amp_lessons import files
+from amp_lessons._base import files
+from amp_lessons._base.typed_json import finite, made
 from amp_lessons.audit.comparing.sketches import WIDTH
-from amp_lessons.typed_json import finite, made
 
 SCHEMA = "amp-lessons recording"
 VERSION = 1  # goes up when a key changes its meaning or goes away, not when one is added

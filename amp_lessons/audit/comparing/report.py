@@ -8,10 +8,10 @@ from collections.abc import Iterator
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
+from amp_lessons._base.text.tables import Table
+from amp_lessons._base.text.words import counted, number
+from amp_lessons._base.typed_json import finite
 from amp_lessons.audit.report.rendering import Section
-from amp_lessons.text.tables import Table
-from amp_lessons.text.words import counted, number
-from amp_lessons.typed_json import finite
 
 if TYPE_CHECKING:
     from amp_lessons.audit.comparing.comparison import Comparison, OfModule, Parting

@@ -12,6 +12,9 @@ from typing import Any
 
 from markupsafe import Markup
 
+from amp_lessons._base.text import prose
+from amp_lessons._base.text.describing import describe
+from amp_lessons._base.text.words import listed
 from amp_lessons.audit.explaining.about_apple import APPLE
 from amp_lessons.audit.explaining.about_attention import ATTENTION
 from amp_lessons.audit.explaining.about_autocast import AUTOCAST, COMPILING
@@ -24,9 +27,6 @@ from amp_lessons.audit.explaining.about_quantized import FLOAT8_DEVICES, QUANTIZ
 from amp_lessons.audit.explaining.about_scaler import SCALER, SCALER_CALLS
 from amp_lessons.audit.explaining.about_training import GRADIENTS, MEMORY, OPTIMIZERS, SHARDING
 from amp_lessons.audit.explaining.message import Message
-from amp_lessons.text import prose
-from amp_lessons.text.describing import describe
-from amp_lessons.text.words import listed
 
 _WIDTH = 100
 _ERROR = re.compile(r"([\w.]+\.)?\w*(Error|Exception|Unsupported|Warning)\b.*: ")  # a line that names one

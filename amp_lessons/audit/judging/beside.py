@@ -6,13 +6,13 @@ from collections.abc import Iterator
 
 import torch
 
+from amp_lessons._base.text.words import counted
 from amp_lessons.audit import catalogue
 from amp_lessons.audit.findings import Finding
 from amp_lessons.audit.judging.rule import Memory, Verdict, likely, on, seen
 from amp_lessons.audit.recorder import events
 from amp_lessons.formats.dtypes import dtype_name
 from amp_lessons.precisions import HALVES
-from amp_lessons.text.words import counted
 
 _HALVES = frozenset(HALVES.values())
 

@@ -17,9 +17,9 @@ from amp_lessons.audit.report.rendering import Section, section_html
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
+    from amp_lessons._base.drawing.picture import Picture
     from amp_lessons.audit.comparing.comparison import Comparison
     from amp_lessons.audit.comparing.pairing import Apart
-    from amp_lessons.views.base.picture import Picture
 
 _MOST_MODULES = 60  # rows of the table; the picture has all
 _NO_PICTURES = "Pictures are drawn by matplotlib: pip install matplotlib"
@@ -53,7 +53,7 @@ def _pictures(section: Section, comparison: Comparison) -> Iterator[Markup]:
     except ImportError:
         yield Markup("<p>{}</p>").format(_NO_PICTURES)
         return
-    from amp_lessons.views.base.picture import picture_html
+    from amp_lessons._base.drawing.picture import picture_html
 
     draw, caption = drawn[section.title]
     yield picture_html(draw(comparison), caption, f"{caption} The table has its numbers.", announced=False)
@@ -63,8 +63,8 @@ def modules_picture(comparison: Comparison) -> Picture:
     """Draw the difference of each module's output over the modules; there has to be one."""
     from matplotlib.figure import Figure
 
-    from amp_lessons.views.base.picture import Picture
-    from amp_lessons.views.base.style import ACCENT, QUIET, SMALL, ZONES, house_style
+    from amp_lessons._base.drawing.picture import Picture
+    from amp_lessons._base.drawing.style import ACCENT, QUIET, SMALL, ZONES, house_style
 
     found = list(comparison.by_module.values())
     places = range(len(found))
@@ -92,8 +92,8 @@ def steps_picture(comparison: Comparison) -> Picture:
     """Draw how far outputs, gradients and weights are apart over the steps; there has to be one."""
     from matplotlib.figure import Figure
 
-    from amp_lessons.views.base.picture import Picture
-    from amp_lessons.views.base.style import ACCENT, INK, ZONES, house_style
+    from amp_lessons._base.drawing.picture import Picture
+    from amp_lessons._base.drawing.style import ACCENT, INK, ZONES, house_style
 
     steps = comparison.by_step
     curves: dict[str, tuple[str, str, list[Apart | None]]] = {
@@ -116,7 +116,7 @@ def steps_picture(comparison: Comparison) -> Picture:
 
 
 def _finish(axes: Axes, label: str) -> None:
-    from amp_lessons.views.base.style import GRID
+    from amp_lessons._base.drawing.style import GRID
 
     drawn = np.concatenate([np.asarray(line.get_ydata(), dtype=float) for line in axes.lines])
     if np.isfinite(drawn).any():

@@ -12,12 +12,8 @@ from matplotlib.colors import PowerNorm
 from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, MaxNLocator, PercentFormatter
 
-from amp_lessons.audit.report.document import Document, StepEntry
-from amp_lessons.audit.report.losses import AS_TRAINED, LossMap
-from amp_lessons.audit.report.steps import by_optimizer
-from amp_lessons.text.words import fraction
-from amp_lessons.views.base.picture import Picture
-from amp_lessons.views.base.style import (
+from amp_lessons._base.drawing.picture import Picture
+from amp_lessons._base.drawing.style import (
     ACCENT,
     GRID,
     INK,
@@ -30,6 +26,10 @@ from amp_lessons.views.base.style import (
     dtype_colour,
     house_style,
 )
+from amp_lessons._base.text.words import fraction
+from amp_lessons.audit.report.document import Document, StepEntry
+from amp_lessons.audit.report.losses import AS_TRAINED, LossMap
+from amp_lessons.audit.report.steps import by_optimizer
 
 CURVES_IN = 2.4
 _ROW_IN, _MARGINS_IN = 0.22, 0.95

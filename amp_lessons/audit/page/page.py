@@ -12,6 +12,8 @@ from typing import TYPE_CHECKING
 
 from markupsafe import Markup
 
+from amp_lessons._base.text.page import whole_page
+from amp_lessons._base.text.words import fraction
 from amp_lessons.audit.report.document import Document
 from amp_lessons.audit.report.losses import AS_TRAINED, LossMap, formats_of, loss_map, used_format
 from amp_lessons.audit.report.rendering import (
@@ -24,8 +26,6 @@ from amp_lessons.audit.report.rendering import (
     section_html,
     sections_of,
 )
-from amp_lessons.text.page import whole_page
-from amp_lessons.text.words import fraction
 
 if TYPE_CHECKING:
     from amp_lessons.audit import Report, Seen
@@ -100,8 +100,8 @@ def _in_words(document: Document, name: str, losses: LossMap) -> Markup:
 
 def _pictures(section: Section, document: Document) -> Iterator[Markup]:
     if section.title == STEPS:
+        from amp_lessons._base.drawing.picture import picture_html
         from amp_lessons.audit.page.drawings import timeline_picture
-        from amp_lessons.views.base.picture import picture_html
 
         caption = "The loss and the loss scale at every step; crosses mark the steps that were skipped."
         yield picture_html(
@@ -129,8 +129,8 @@ def say_format(document: Document, name: str) -> str:
 
 
 def _figure_of(losses: LossMap, number_format: str) -> Markup:
+    from amp_lessons._base.drawing.picture import picture_html
     from amp_lessons.audit.page.drawings import map_picture
-    from amp_lessons.views.base.picture import picture_html
 
     caption = f"In {number_format}: the fraction of each layer's gradient, by norm, that becomes zero."
     return picture_html(map_picture(losses), caption, f"{caption} {say_worst(losses)}", announced=False)

@@ -5,8 +5,8 @@ from __future__ import annotations
 import json
 from typing import Any
 
+from amp_lessons._base.typed_json import finite, made
 from amp_lessons.audit.report.document import SCHEMA, VERSION, Document
-from amp_lessons.typed_json import finite, made
 
 _ADDED = {"precision": None}  # keys that the first reports of this version lack
 

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from typing import TypedDict
 
+from amp_lessons._base.typed_json import made
 from amp_lessons.audit.findings import Sighting
-from amp_lessons.typed_json import made
 
 SCHEMA = "amp-lessons audit report"
 VERSION = 2  # 1 knew one process only

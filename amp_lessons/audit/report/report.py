@@ -10,7 +10,8 @@ from typing import Any, cast
 import torch
 from markupsafe import Markup
 
-from amp_lessons.arguments import require_items
+from amp_lessons._base.arguments import require_items
+from amp_lessons._base.typed_json import hints_of, made, written
 from amp_lessons.audit.explaining import Explanation
 from amp_lessons.audit.findings import Sighting
 from amp_lessons.audit.report import as_json, rendering
@@ -19,7 +20,6 @@ from amp_lessons.audit.report.how import How
 from amp_lessons.audit.report.together import joined
 from amp_lessons.audit.seen import LayerSeen, Nonfinite, PrecisionSeen, RankSeen, StepSeen
 from amp_lessons.formats.dtypes import dtype_name
-from amp_lessons.typed_json import hints_of, made, written
 
 
 @dataclass(frozen=True)

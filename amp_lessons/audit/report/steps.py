@@ -6,9 +6,9 @@ import math
 import textwrap
 from collections.abc import Iterable, Iterator, Sequence
 
+from amp_lessons._base.text.tables import Table
+from amp_lessons._base.text.words import fraction, listed, number, power_of_two
 from amp_lessons.audit.report.document import Document, RankEntry, ScaleEntry, StepEntry
-from amp_lessons.text.tables import Table
-from amp_lessons.text.words import fraction, listed, number, power_of_two
 
 _HEAD = ("optimizer", "steps", "skipped", "loss", "gradient norm", "lost updates")
 _MOST_NAMED = 6

@@ -10,6 +10,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, cast
 
+from amp_lessons._base.text.words import listed, number
 from amp_lessons.audit import catalogue
 from amp_lessons.audit.catalogue.rows import weight
 from amp_lessons.audit.findings import Finding
@@ -25,7 +26,6 @@ from amp_lessons.audit.report.document import (
     StepEntry,
 )
 from amp_lessons.audit.report.steps import by_optimizer, ranks_in_words, scale_path
-from amp_lessons.text.words import listed, number
 
 Ranks = Mapping[int, Document]
 

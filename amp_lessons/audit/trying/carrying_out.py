@@ -18,14 +18,14 @@ import torch
 from torch import Tensor, nn
 from torch.optim.optimizer import register_optimizer_step_pre_hook
 
-from amp_lessons import files
+from amp_lessons._base import files
+from amp_lessons._base.text.nearest import did_you_mean
 from amp_lessons.audit.numbers.naming import Names
 from amp_lessons.audit.recorder.gradients import parameters_of
 from amp_lessons.audit.recorder.replacing import replaced
 from amp_lessons.audit.trying.trial import Trial
 from amp_lessons.autocast.islands import find_islands, in_fp32
 from amp_lessons.precisions import HALVES
-from amp_lessons.text.nearest import did_you_mean
 
 _SEED = 0
 _SEARCH_S = 60.0

@@ -11,9 +11,9 @@ import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
+from amp_lessons._base.text.tables import Table
+from amp_lessons._base.text.words import counted, listed, number
 from amp_lessons.audit.report.rendering import Section, section_lines
-from amp_lessons.text.tables import Table
-from amp_lessons.text.words import counted, listed, number
 
 AS_IT_IS = "as it is"
 IN_FP32 = "fp32"

@@ -8,7 +8,8 @@ from functools import cache
 
 import torch
 
-from amp_lessons.arguments import require
+from amp_lessons._base.arguments import require
+from amp_lessons._base.text.nearest import did_you_mean
 from amp_lessons.autocast.cast_policy.dispatcher import (
     AUTOCAST_KEYS,
     is_composite,
@@ -17,7 +18,6 @@ from amp_lessons.autocast.cast_policy.dispatcher import (
 )
 from amp_lessons.autocast.cast_policy.policies import RECURRENT, Entry, Policy, atlas, entries
 from amp_lessons.formats.dtypes import dtype_name
-from amp_lessons.text.nearest import did_you_mean
 
 _NAMES = {"cuda": "CUDA", "cpu": "the CPU", "mps": "MPS", "xpu": "XPU"}
 _PREFIXES = (

@@ -10,7 +10,7 @@ from functools import cache
 
 import torch
 
-from amp_lessons.arguments import require, require_items
+from amp_lessons._base.arguments import require, require_items
 from amp_lessons.autocast.cast_policy.dispatcher import (
     AUTOCAST_KEYS,
     UnreadablePyTorchError,

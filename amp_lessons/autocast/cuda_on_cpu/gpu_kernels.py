@@ -17,9 +17,9 @@ from torch._subclasses.fake_tensor import FakeTensor
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from amp_lessons import devices
+from amp_lessons._base.whole_process import shared
 from amp_lessons.autocast.cast_policy import map_tensors
 from amp_lessons.precisions import HALVES
-from amp_lessons.whole_process import shared
 
 # --- put kernels into PyTorch's table, which all threads share, for as long as somebody is inside a block
 

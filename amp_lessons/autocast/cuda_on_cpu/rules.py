@@ -17,7 +17,8 @@ from typing import Any
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from amp_lessons.arguments import require, require_device
+from amp_lessons._base.arguments import require, require_device
+from amp_lessons._base.whole_process import shared
 from amp_lessons.autocast.cast_policy import (
     CUDNN_RNN,
     RECURRENT,
@@ -33,7 +34,6 @@ from amp_lessons.autocast.cast_policy import (
 )
 from amp_lessons.autocast.cuda_on_cpu.gpu_kernels import library
 from amp_lessons.precisions import HALVES
-from amp_lessons.whole_process import shared
 
 
 @dataclass(frozen=True)

@@ -12,7 +12,7 @@ import torch
 from torch import nn
 from torch.utils._pytree import tree_map_only
 
-from amp_lessons.arguments import require_items
+from amp_lessons._base.arguments import require_items
 from amp_lessons.autocast.cast_policy import tensors_in
 from amp_lessons.autocast.running import require_module
 from amp_lessons.precisions import HALVES

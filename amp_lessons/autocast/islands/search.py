@@ -11,7 +11,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from amp_lessons.arguments import require, require_number
+from amp_lessons._base.arguments import require, require_number
 from amp_lessons.autocast.cuda_on_cpu import region
 from amp_lessons.autocast.islands.fp32 import in_fp32
 from amp_lessons.autocast.islands.replay import (

@@ -14,7 +14,8 @@ import torch
 from torch import nn
 from torch._subclasses.fake_tensor import FakeTensorMode
 
-from amp_lessons.arguments import require
+from amp_lessons._base.arguments import require
+from amp_lessons._base.whole_process import running_eagerly, without_anomaly_detection
 from amp_lessons.autocast.cast_policy import tensors_in
 from amp_lessons.autocast.cuda_on_cpu import ProductsInFp32, cuda_rules, region
 from amp_lessons.autocast.running.fake_models import (
@@ -29,7 +30,6 @@ from amp_lessons.autocast.running.fake_models import (
 )
 from amp_lessons.devices import without_autocast
 from amp_lessons.formats.dtypes import dtype_name
-from amp_lessons.whole_process import running_eagerly, without_anomaly_detection
 
 
 @dataclass(frozen=True)

@@ -13,7 +13,7 @@ from amp_lessons import audit
 from amp_lessons.audit import Finding, Report, Sighting, catalogue
 from amp_lessons.audit.report import finding, rendering
 from amp_lessons.audit.seen import LayerSeen, PrecisionSeen
-from amp_lessons.site import explain as site_explain
+from amp_lessons.course.site import explain as site_explain
 from tests.audit.report.samples import BF16, CLIPPED, layer_step, report
 from tools import address
 

@@ -153,7 +153,7 @@ def test_anything_else_is_refused_with_what_would_be_right(text):
 
 def test_neither_needs_pytorch():
     code = (
-        "import sys; from amp_lessons.audit.trying import outcome, trial; from amp_lessons.commands.audit "
+        "import sys; from amp_lessons.audit.trying import outcome, trial; from amp_lessons.cli.audit "
         "import trying; print('torch' in sys.modules)"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)

@@ -1,0 +1,1 @@
+"""Figures as pictures, and the one palette, for instruments and course."""

@@ -1,0 +1,258 @@
+"""The process that runs the script: ``python -m amp_lessons.cli.audit.child OPTIONS [ARGUMENT…]``.
+
+It runs a script or a module as Python itself does, and audits it from the moment at which it has imported
+PyTorch. Nothing of PyTorch is imported before: the script may set variables that PyTorch reads then.
+"""
+
+from __future__ import annotations
+
+import atexit
+import builtins
+import importlib.util
+import io
+import os
+import sys
+import threading
+import time
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass
+from importlib.abc import MetaPathFinder
+from importlib.machinery import ModuleSpec, SourceFileLoader
+from pathlib import Path
+from types import CodeType, ModuleType, TracebackType
+from typing import TYPE_CHECKING, Any, Protocol
+
+from amp_lessons._base import files
+from amp_lessons.cli.audit.parent import INTERRUPTED, Options
+
+if TYPE_CHECKING:
+    from amp_lessons.audit import Seen
+
+_HERE = os.path.dirname(__file__)
+
+
+def main() -> None:
+    """Do what the options in ``sys.argv`` say; the arguments behind them are the script's."""
+    options = Options.of_argument(sys.argv[1])
+    run_beside(LateAudit(options), lambda: _program(options), sys.argv[2:])
+
+
+def run_beside(late: Late, program: Callable[[], Program], arguments: Sequence[str]) -> None:
+    """Run a program while ``late`` watches it, and let it end as it would without."""
+    # Registered first, so called last: when the script's threads and its own exit handlers have ended.
+    atexit.register(late.end)
+    late.begin_with_torch()
+    try:
+        program().run(arguments)
+    except SystemExit:
+        raise
+    except BaseException as error:
+        traceback = _without_ours(error.__traceback__)
+        late.end(error)
+        error.__traceback__ = traceback
+        sys.excepthook(type(error), error, traceback)
+        sys.exit(INTERRUPTED if isinstance(error, KeyboardInterrupt) else 1)
+
+
+class Late(Protocol):
+    """What watches a program from the moment at which it has imported PyTorch."""
+
+    def begin_with_torch(self) -> None:
+        """Begin once PyTorch has been imported."""
+
+    def end(self, error: BaseException | None = None) -> None:
+        """Keep all that was seen; a second call does nothing."""
+
+
+def _program(options: Options) -> Program:
+    return module_program(options.module) if options.module else script_program(options.script or "")
+
+
+def _without_ours(traceback: TracebackType | None) -> TracebackType | None:
+    """Leave out the frames above the script, which it would not have had without the audit."""
+    while traceback is not None and traceback.tb_frame.f_code.co_filename.startswith(_HERE):
+        traceback = traceback.tb_next
+    return traceback
+
+
+@dataclass(frozen=True)
+class Program:
+    """What is run: its code, what ``sys.argv[0]`` says, and the attributes of its ``__main__``."""
+
+    code: CodeType
+    name: str
+    attributes: dict[str, Any]
+
+    def run(self, arguments: Sequence[str]) -> None:
+        """Run it in a new ``__main__``, which stays: threads and exit handlers go on using it."""
+        main = ModuleType("__main__")
+        vars(main).update(self.attributes, __builtins__=builtins)
+        sys.modules["__main__"] = main
+        sys.argv[:] = [self.name, *arguments]
+        exec(self.code, vars(main))
+
+
+def script_program(path: str) -> Program:
+    """Read a file. Raises OSError and SyntaxError as Python does."""
+    file = os.path.abspath(path)
+    _first_on_path(os.path.dirname(os.path.realpath(path)))
+    with io.open_code(file) as opened:
+        code = compile(opened.read(), file, "exec", dont_inherit=True)
+    loader = SourceFileLoader("__main__", file)
+    return Program(code, path, {"__file__": file, "__loader__": loader, "__cached__": None})
+
+
+def module_program(name: str) -> Program:
+    """Find a module, or a package's ``__main__``. Raises ImportError as Python does."""
+    _first_on_path(os.getcwd())
+    spec = _spec(name)
+    if spec.submodule_search_locations is not None:
+        spec = _spec(f"{name}.__main__")
+    loader: Any = spec.loader
+    attributes = {"__file__": spec.origin, "__loader__": loader, "__cached__": spec.cached}
+    return Program(
+        loader.get_code(spec.name),
+        spec.origin or name,
+        attributes | {"__spec__": spec, "__package__": spec.parent},
+    )
+
+
+def _spec(name: str) -> ModuleSpec:
+    spec = importlib.util.find_spec(name)
+    if spec is None or not hasattr(spec.loader, "get_code"):
+        raise ModuleNotFoundError(f"No module named {name}", name=name)
+    return spec
+
+
+def _first_on_path(folder: str) -> None:
+    """Put a folder where Python has put that of the audit's own process; ``python -P`` wants none there."""
+    if not getattr(sys.flags, "safe_path", False):
+        sys.path[0] = folder
+
+
+_PAUSE = 20  # times as long as the last writing took: at most a twentieth of the time goes into it
+
+
+class EnoughStepsError(SystemExit):
+    """As many steps as were asked for: the script ends as by ``sys.exit(0)``, its ``finally`` included."""
+
+
+class LateAudit:
+    """The audit of the process that made it; in processes that fork from it, nothing happens."""
+
+    def __init__(self, options: Options) -> None:
+        self._options = options
+        self._process = os.getpid()
+        self._stack = ExitStack()
+        self._seen: Seen | None = None
+        self._writing = threading.Lock()
+        self._next_s = 0.0  # by the monotonic clock
+        self._exit = os._exit
+
+    def begin_with_torch(self) -> None:
+        """Begin once PyTorch has been imported."""
+        when_imported("torch", self._begin)
+
+    def end(self, error: BaseException | None = None) -> None:
+        """Stop watching, leave PyTorch as it was, and keep all that was seen; a second call does nothing."""
+        if not self._is_ours() or self._seen is None:
+            return
+        os._exit = self._exit
+        self._stack.__exit__(type(error) if error else None, error, error.__traceback__ if error else None)
+        self._keep()
+        self._seen = None
+
+    def _begin(self) -> None:
+        if not self._is_ours():
+            return
+        from amp_lessons import audit
+
+        if self._options.trial is not None:
+            from amp_lessons.audit.trying.carrying_out import carry_out
+            from amp_lessons.audit.trying.trial import Trial
+
+            carry_out(Trial(**self._options.trial))
+        self._seen = self._stack.enter_context(audit.watch(every=self._options.every, log=self._options.log))
+        self._seen.listen(self._stepped)
+        os._exit = self._exit_at_once
+        self._keep()  # whoever is killed before the first step had imported PyTorch
+
+    def _stepped(self, index: int, sampled: bool) -> None:
+        if not self._is_ours():
+            return
+        if sampled and time.monotonic() >= self._next_s:
+            self._keep()
+        if self._options.steps is not None and index + 1 >= self._options.steps:
+            raise EnoughStepsError(0)
+
+    def _keep(self) -> None:
+        """Write what was seen so far, whole or not at all."""
+        if self._seen is None or not self._writing.acquire(timeout=1):
+            return
+        try:
+            start = time.monotonic()
+            files.replace(Path(self._options.kept), self._seen.report.as_json())
+            now = time.monotonic()
+            self._next_s = now + _PAUSE * (now - start)
+        finally:
+            self._writing.release()
+
+    def _exit_at_once(self, status: int) -> Any:
+        """Stand in for ``os._exit``, by which nothing else of Python's is called."""
+        if self._is_ours():
+            self._keep()
+        self._exit(status)
+
+    def _is_ours(self) -> bool:
+        return os.getpid() == self._process
+
+
+def when_imported(name: str, then: Callable[[], None]) -> None:
+    """Call ``then`` once the module ``name`` is complete; at once if it is there already."""
+    if name in sys.modules:
+        then()
+    else:
+        sys.meta_path.insert(0, _Finder(name, then))
+
+
+class _Finder(MetaPathFinder):
+    """Find the module by the other finders, and call ``then`` after its loader.
+
+    It stays until the module has been executed: whoever only asks whether it could be found, as transformers
+    does before it imports PyTorch, has not imported it.
+    """
+
+    def __init__(self, name: str, then: Callable[[], None]) -> None:
+        self._name, self._then = name, then
+
+    def find_spec(
+        self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None
+    ) -> ModuleSpec | None:
+        if fullname != self._name:
+            return None
+        others = (finder for finder in sys.meta_path if finder is not self)
+        found = (finder.find_spec(fullname, path, target) for finder in others)
+        spec = next((each for each in found if each is not None), None)
+        if spec is not None and spec.loader is not None:
+            self._wait_for(spec.loader)
+        return spec
+
+    def _wait_for(self, loader: Any) -> None:
+        """Replace the method of this one loader, until it has run."""
+        original = loader.exec_module
+
+        def exec_module(module: ModuleType) -> None:
+            del loader.exec_module
+            original(module)
+            if self in sys.meta_path:
+                sys.meta_path.remove(self)
+                self._then()
+
+        loader.exec_module = exec_module
+
+
+if __name__ == "__main__":
+    from amp_lessons.cli.audit.child import main as main_of_this  # the script becomes ``__main__``
+
+    main_of_this()

@@ -1,0 +1,197 @@
+"""The process that starts the script's: what it hands over, how it waits, and what it makes of the end.
+
+It stays out of the script's way, and never loads PyTorch.
+"""
+
+from __future__ import annotations
+
+import json
+import signal
+import subprocess
+import sys
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from types import FrameType
+from typing import Any, Protocol
+
+from amp_lessons.audit.report import as_json
+from amp_lessons.audit.report.document import Document, empty
+
+
+@dataclass(frozen=True)
+class Options:
+    """Where the child keeps what it has seen, how closely it looks, when it ends, what it runs, and its log.
+
+    ``trial`` says what it changes in the training (``audit.trying.Trial``), None to leave it alone.
+
+    These go to the child on its command line: a variable would reach the script's own children.
+    """
+
+    kept: str
+    every: int
+    steps: int | None
+    script: str | None
+    module: str | None
+    log: str | None = None
+    trial: dict[str, Any] | None = None
+
+    def as_argument(self) -> str:
+        """Return all of it as one argument."""
+        return json.dumps(asdict(self))
+
+    @classmethod
+    def of_argument(cls, argument: str) -> Options:
+        """Read what ``as_argument`` has written."""
+        return cls(**json.loads(argument))
+
+
+class Handed(Protocol):
+    """What is handed to the child, as one argument."""
+
+    def as_argument(self) -> str:
+        """Return all of it."""
+
+
+_POLL_S = 0.1
+_ENDS_BY_ITSELF_S = 5.0  # a script whose peer has gone: gloo's next call raises, and says more than a signal
+_KILLED_AFTER_S = 30.0  # as torchrun does it
+_CHILD = "amp_lessons.cli.audit.child"
+
+
+def child_command(options: Handed, arguments: Sequence[str], child: str = _CHILD) -> list[str]:
+    """Return what starts a child: its module, what it is told, the script's arguments."""
+    return [sys.executable, "-m", child, options.as_argument(), *arguments]
+
+
+def run_child(
+    options: Handed,
+    arguments: Sequence[str],
+    peer_failed: Callable[[], bool] | None = None,
+    child: str = _CHILD,
+) -> int:
+    """Run the script with ``arguments``; return its exit status, or minus the signal that ended it.
+
+    It has this process's input, output, terminal and environment. Where ``peer_failed`` becomes true, it is
+    ended too, if it does not end by itself. ``child`` is the module that runs it.
+    """
+    command = child_command(options, arguments, child)
+    sys.stdout.flush()
+    with (
+        _interruptions_left_to_the_script(),
+        subprocess.Popen(command) as process,
+        _handing_on(signal.SIGTERM, process),
+    ):
+        return process.wait() if peer_failed is None else _wait_among_peers(process, peer_failed)
+
+
+def _wait_among_peers(child: subprocess.Popen[bytes], peer_failed: Callable[[], bool]) -> int:
+    while not _waited(child, _POLL_S):
+        if peer_failed():
+            break
+    if not _waited(child, _ENDS_BY_ITSELF_S):
+        child.terminate()
+    if not _waited(child, _KILLED_AFTER_S):
+        child.kill()
+    return child.wait()
+
+
+def _waited(child: subprocess.Popen[bytes], seconds: float) -> bool:
+    """Whether the child has ended, waiting so long for it."""
+    try:
+        child.wait(seconds)
+    except subprocess.TimeoutExpired:
+        return False
+    return True
+
+
+@contextmanager
+def outliving_sigterm() -> Iterator[threading.Event]:
+    """Keep running at SIGTERM, which sets the event: what was seen is still to be reported.
+
+    Afterwards it is ignored: a launcher that sees another rank end with 1 sends it to those about to do so.
+    """
+    asked = threading.Event()
+    signal.signal(signal.SIGTERM, lambda *_: asked.set())
+    try:
+        yield asked
+    finally:
+        signal.signal(signal.SIGTERM, signal.SIG_IGN)
+
+
+@contextmanager
+def _interruptions_left_to_the_script() -> Iterator[None]:
+    """Keep running at Ctrl-C, which the terminal sends to both: the script decides what becomes of it.
+
+    A handler, not SIG_IGN: what is ignored stays so in a child.
+    """
+    before = signal.signal(signal.SIGINT, lambda *_: None)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, before)
+
+
+@contextmanager
+def _handing_on(signum: signal.Signals, child: subprocess.Popen[bytes]) -> Iterator[None]:
+    """Pass a signal on to the child: whoever ends this process means the script."""
+
+    def hand_on(received: int, frame: FrameType | None) -> None:
+        child.send_signal(received)
+        if callable(before):
+            before(received, frame)
+
+    before = signal.signal(signum, hand_on)
+    try:
+        yield
+    finally:
+        signal.signal(signum, before)
+
+
+CLEAN, MISTAKES, NOT_RUN = 0, 1, 2
+INTERRUPTED = 130  # what shells report of a program that Ctrl-C has ended
+
+_NEVER_BEGAN = "the script ended before it had imported PyTorch"
+_ENDED_BEFORE_A_STEP = "the script ended before any optimizer had taken a step: nothing was trained yet"
+_NO_STEP = (
+    "no optimizer took a step in the script's own process: of a loop that changes weights by hand nothing "
+    "can be said, and what other processes train that the script started is not seen (torchrun … -m "
+    "amp_lessons audit SCRIPT audits every rank)"
+)
+
+
+def report_of(kept: Path, of: str, status: int) -> Document:
+    """Return the report of ``of``, as far as the child has kept it in ``kept``; ``status`` is the child's."""
+    document = as_json.loads(kept.read_text("utf-8")) if kept.exists() else empty(of)
+    document["of"] = of
+    if not document["ended"]:
+        document["ended"] = _say_status(status)
+    if not kept.exists():
+        document["not_seen"].append(_NEVER_BEGAN)
+    elif not document["steps"]:
+        document["not_seen"].append(_ENDED_BEFORE_A_STEP if document["ended"] else _NO_STEP)
+    return document
+
+
+def exit_status(document: Document, status: int) -> int:
+    """Return the command's exit status: mistakes come first, then how the script itself ended."""
+    if not document["passed"]:
+        return MISTAKES
+    if status in (INTERRUPTED, -signal.SIGINT):
+        return INTERRUPTED
+    trained = any(step["happened"] for step in document["steps"])
+    return CLEAN if status == 0 and trained else NOT_RUN
+
+
+def _say_status(status: int) -> str:
+    """Describe how a process ended, "" where it ended well."""
+    if status >= 0:
+        return f"it ended with exit status {status}" if status else ""
+    try:
+        name = signal.Signals(-status).name
+    except ValueError:
+        name = f"signal {-status}"
+    why = ", as the system does it when memory has run out" if name == "SIGKILL" else ""
+    return f"it was killed by {name}{why}; what follows is what had been seen shortly before"

@@ -1,0 +1,61 @@
+"""``amp-lessons explain``: what an error of PyTorch's, or the code of a finding, means to mixed precision."""
+
+from __future__ import annotations
+
+import argparse
+import re
+import sys
+
+from amp_lessons._base.text.nearest import did_you_mean
+from amp_lessons.audit.catalogue import ROWS
+from amp_lessons.audit.catalogue.rows import Row
+from amp_lessons.cli.typed import TERMINAL
+
+_CODE = re.compile(r"[a-z0-9]+(_[a-z0-9]+)+")
+_UNKNOWN = 1
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare what is explained."""
+    parser.add_argument(
+        "said",
+        nargs="+",
+        metavar="TEXT",
+        help="the code of a finding, such as clip_before_unscale, or what PyTorch has said, quoted; "
+        f"{TERMINAL} reads an error, with its whole traceback, from standard input",
+    )
+
+
+def run(args: argparse.Namespace) -> int:
+    """Print what the text means; 0 where that is known, 1 where it is not."""
+    text = sys.stdin.read() if args.said == [TERMINAL] else " ".join(args.said)
+    if _CODE.fullmatch(text.strip()):
+        return _explain_code(text.strip())
+    from amp_lessons.audit.explaining import explain  # it imports PyTorch, which a code does not need
+
+    explanation = explain(text)
+    print(explanation)
+    return 0 if explanation.known else _UNKNOWN
+
+
+def _explain_code(code: str) -> int:
+    if code not in ROWS:
+        print(f"there is no finding {code!r}; {did_you_mean(code, ROWS)}", file=sys.stderr)
+        return _UNKNOWN
+    print(
+        "\n".join([f"{code}: {ROWS[code].means}", f"  {_who_sees(ROWS[code])}", f"  {_lesson(ROWS[code])}"])
+    )
+    return 0
+
+
+def _who_sees(row: Row) -> str:
+    if row.seen_by == "check":
+        return f"the checks of exercises find it; an audit does not: {row.unseen}"
+    found_by = (
+        "an audit finds it" if row.seen_by == "audit" else "an audit and the checks of exercises find it"
+    )
+    return f"{found_by}, and print the line, what was seen and the cure"
+
+
+def _lesson(row: Row) -> str:
+    return f"lesson: {row.lesson} explains it"

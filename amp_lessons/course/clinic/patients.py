@@ -1,0 +1,117 @@
+"""Patients: the exercises whose folders hold a case, each in as many variants as there are seeds."""
+
+from __future__ import annotations
+
+import random
+from dataclasses import dataclass, field
+from importlib import import_module
+from typing import Any
+
+from amp_lessons._base.text.nearest import did_you_mean
+from amp_lessons.course.exercises import shelf
+from amp_lessons.course.exercises.exercise import Exercise
+from amp_lessons.course.exercises.patients.case import Case, Diagnosis, Observed, Sighting, drawn, written
+
+
+@dataclass(frozen=True)
+class Patient:
+    """Code that runs, and is wrong; ``seed`` picks its clothes, and the model and data that it runs on.
+
+    Seed 0 is the code in the lesson.
+    """
+
+    exercise: Exercise = field(repr=False)
+    case: Case = field(repr=False)
+    seed: int = 0
+
+    @property
+    def id(self) -> str:
+        """The exercise's id, for ``exercises.check``."""
+        return self.exercise.id
+
+    @property
+    def title(self) -> str:
+        """What the patient is called: by how it looks, not by what it has."""
+        return self.exercise.title
+
+    @property
+    def silent(self) -> bool:
+        """Whether nothing is raised, PyTorch does not warn, and no loss becomes inf or NaN."""
+        return self.case.silent
+
+    @property
+    def symptom(self) -> str:
+        """What a person would report, in one sentence."""
+        return self.case.symptom
+
+    @property
+    def seen_at(self) -> tuple[Sighting, ...]:
+        """Where somebody met this mistake: for after the diagnosis, which it gives away."""
+        return self.case.seen_at
+
+    @property
+    def diagnoses(self) -> tuple[Diagnosis, ...]:
+        """What it may be, one of them right, in an order that the seed draws."""
+        told = list(self.case.diagnoses)
+        random.Random(f"{self.id} {self.seed}").shuffle(told)
+        return tuple(told)
+
+    @property
+    def source(self) -> str:
+        """The broken code."""
+        return self._written(self.exercise.stub)
+
+    @property
+    def mended_source(self) -> str:
+        """The same code, mended."""
+        return self._written(self.exercise.solution_source)
+
+    @property
+    def broken(self) -> Any:
+        """What the broken code defines: what ``exercises.check`` takes."""
+        return self._defined(self.source)
+
+    @property
+    def mended(self) -> Any:
+        """What the mended code defines."""
+        return self._defined(self.mended_source)
+
+    def observe(self, code: Any = None) -> Observed:
+        """Run ``code``, or the broken code where there is none, and return what shows of it.
+
+        It takes seconds at most, and starts anew each time: the same code shows the same on one machine.
+        """
+        return self.case.observe(self.broken if code is None else code, self.seed)
+
+    def shows(self, observed: Observed) -> bool:
+        """Whether a run shows the symptom: that of the broken code does, that of a mended one does not."""
+        return self.case.shows(observed)
+
+    def __repr__(self) -> str:
+        return f"Patient({self.id!r}, seed={self.seed}, {self.title!r})"
+
+    def _written(self, source: str) -> str:
+        return written(source, drawn(self.case.choices, self.seed))
+
+    def _defined(self, source: str) -> Any:
+        namespace: dict[str, Any] = {"__name__": "__main__"}
+        exec(compile(source, f"<{self.id}>", "exec"), namespace)
+        return self.exercise.defined_in(namespace)
+
+
+def patients(seed: int = 0) -> tuple[Patient, ...]:
+    """Return all patients, in the order of the lesson."""
+    return tuple(_admitted(each, seed) for each in shelf.exercises() if each.is_patient)
+
+
+def patient(id: str, seed: int = 0) -> Patient:
+    """Return one patient, in the variant of ``seed``. Raises ValueError for an unknown id."""
+    known = {each.id: each for each in shelf.exercises() if each.is_patient}
+    if id not in known:
+        raise ValueError(f"there is no patient {id!r}; {did_you_mean(id, known)}")
+    return _admitted(known[id], seed)
+
+
+def _admitted(exercise: Exercise, seed: int) -> Patient:
+    case = import_module(f"amp_lessons.course.exercises.{exercise.id}.patient").CASE
+    return Patient(exercise, case, seed)

@@ -1,0 +1,261 @@
+"""Wrong and right predictions of what a layer keeps."""
+
+from __future__ import annotations
+
+from numbers import Integral
+
+import numpy as np
+import torch
+
+from amp_lessons.course.exercises import shelf
+from amp_lessons.course.exercises.attempt_table import Table
+
+TABLE = Table("activation_bytes")
+wrong = TABLE.mutant
+right = TABLE.variant
+ANSWER = shelf.find("activation_bytes").solution
+
+
+@Integral.register
+class Whole:
+    """An integer of a type of its own."""
+
+    def __init__(self, value):
+        self.value = value
+
+    def __int__(self):
+        return self.value
+
+
+WEIGHT_COPY = "(width * width * 2 if autocast else 0)"
+LAYER_NORM = "elements * 4 + 2 * tokens * 4"
+SOFTMAX = "return elements * 4  # its output"
+MASK = "return elements  # dropout"
+
+wrong("no_weight_copy", "weight_copy_forgotten", "fp16 copy of the weight", (" + " + WEIGHT_COPY, ""))
+wrong("weight_always", "parameters_counted", "there anyway", (WEIGHT_COPY, "width * width * size"))
+wrong("weight_and_bias", "parameters_counted", "there anyway", (WEIGHT_COPY, "(width * width + width) * 4"))
+wrong(
+    "tokens_in_the_copy",
+    "weight_copy_forgotten",
+    "not hold that copy",
+    (WEIGHT_COPY, "(elements * 2 * autocast)"),
+)
+wrong("bias_copy", "bias_counted", "bias", (WEIGHT_COPY, "((width * width + width) * 2 if autocast else 0)"))
+wrong("no_statistics", "statistics_forgotten", "mean", (LAYER_NORM, "elements * 4"))
+wrong("only_the_mean", "statistics_forgotten", "each token", (LAYER_NORM, "elements * 4 + tokens * 4"))
+wrong(
+    "layer_norm_in_half",
+    "fp32_list_forgotten",
+    "input is cast to fp32",
+    (LAYER_NORM, "elements * size + 8 * tokens"),
+)
+wrong(
+    "softmax_in_half",
+    "fp32_list_forgotten",
+    "sets its dtype argument",
+    (SOFTMAX, "return elements * size  # its output"),
+)
+wrong("mask_as_activation", "mask_not_one_byte", "dropped", (MASK, "return elements * size  # dropout"))
+wrong("mask_as_bits", "mask_not_one_byte", "pack", (MASK, "return elements // 8  # dropout"))
+wrong("no_autocast", "autocast_forgotten", "arrives in fp16", ("2 if autocast else 4", "4"))
+wrong("always_half", "elements_not_bytes", "numbers, not bytes", ("2 if autocast else 4", "1"))
+wrong(
+    "both_sides",
+    "input_and_output",
+    "of the two is enough",
+    ("elements * size  # the", "2 * elements * size  # the"),
+)
+wrong(
+    "nothing_for_relu",
+    "nothing_kept",
+    "computed from nothing",
+    ('("relu", "gelu")', '("relu",)'),
+    (MASK, "return 0  # dropout"),
+)
+wrong("unknown_layer", "raised", "ValueError", (MASK, 'raise ValueError("dropout?")  # dropout'))
+wrong("bytes_forgotten", "not_bytes", "None", (MASK, "return None  # dropout"))
+
+
+LINEAR = "return elements * size + (width"
+RELU_GELU = "return elements * size  # the output"
+RELU = """if layer == "relu":
+            return {}
+        return elements * size  # the output"""
+
+
+def relu(name, code, word, expression):
+    wrong(name, code, word, (RELU_GELU, RELU.format(expression)))
+
+
+relu("relu_by_a_mask", "one_byte_per_element", "as for a mask", "elements")
+relu("relu_by_bits", "one_bit_per_element", "packed mask", "elements // 8")
+relu("relu_and_mask", "mask_counted", "No mask", "elements * size + elements")
+relu("relu_both", "input_and_output", "of the two", "2 * elements * size")
+relu("relu_in_fp32", "autocast_forgotten", "stays fp16", "elements * 4")
+relu("relu_in_half", "half_without_autocast", "Without autocast", "elements * 2")
+wrong(
+    "linear_both", "output_counted", "the input's gradient the weight", (LINEAR, "return 2 * " + LINEAR[7:])
+)
+wrong("linear_in_fp32", "autocast_forgotten", "stays fp16", (LINEAR, "return elements * 4 + (width"))
+wrong("weight_copy_in_fp32", "weight_copy_not_half", "not four", (WEIGHT_COPY, "(width**2 * 4 * autocast)"))
+wrong("gelu_by_a_mask", "one_byte_per_element", "themselves", (RELU_GELU, "return elements  # the output"))
+
+
+def layer_norm(name, code, word, expression):
+    wrong(name, code, word, (LAYER_NORM, expression))
+
+
+layer_norm("statistics_per_width", "statistics_per_feature", "per token", "elements * 4 + 2 * width * 4")
+layer_norm("statistics_in_fp16", "statistics_in_half", "fp32", "elements * 4 + 2 * tokens * size")
+layer_norm("norm_weights", "parameters_counted", "parameters", "elements * 4 + 8 * tokens + 8 * width")
+layer_norm("norm_weight", "parameters_counted", "there anyway", "elements * 4 + 8 * tokens + width * size")
+layer_norm("norm_copy", "extra_copy", "beside it", "elements * (6 if autocast else 4) + 8 * tokens")
+layer_norm("norm_output", "output_counted", "are enough", "elements * 8 + 8 * tokens")
+
+
+def softmax(name, code, word, expression):
+    wrong(name, code, word, (SOFTMAX, f"return {expression}  # its output"))
+
+
+softmax("softmax_copy", "extra_copy", "fp16 copy", "elements * (6 if autocast else 4)")
+softmax("softmax_by_a_mask", "one_byte_per_element", "themselves", "elements")
+softmax("softmax_both", "input_and_output", "of the two", "elements * 8")
+softmax("softmax_sums", "statistics_counted", "sum of each token", "elements * 4 + tokens * 4")
+
+
+def dropout(name, code, word, expression):
+    wrong(name, code, word, (MASK, f"return {expression}  # dropout"))
+
+
+dropout("mask_halved", "mask_follows_autocast", "any precision", "elements // 2 if autocast else elements")
+dropout("mask_and_output", "mask_and_activation", "mask alone", "elements + elements * size")
+dropout("mask_of_floats", "mask_not_one_byte", "nothing else", "elements * 4")
+dropout("dropout_keeps_nothing", "nothing_kept", "from nothing", "0")
+dropout("dropout_in_words", "not_bytes", "bool", "True")
+
+
+@TABLE.mistake("tokens_and_width_swapped", "swapped")
+def swapped(layer, tokens, width, autocast):
+    return ANSWER(layer, width, tokens, autocast)
+
+
+@TABLE.mistake("autocast_ignored", "without autocast")
+def without_autocast(layer, tokens, width, autocast):
+    return ANSWER(layer, tokens, width, False)
+
+
+@TABLE.mistake("autocast_swapped", "other way round")
+def the_other_way_round(layer, tokens, width, autocast):
+    return ANSWER(layer, tokens, width, not autocast)
+
+
+@TABLE.mistake("halved_everywhere", "halve everything")
+def halved(layer, tokens, width, autocast):
+    return ANSWER(layer, tokens, width, False) // (2 if autocast else 1)
+
+
+@TABLE.mistake("elements_not_bytes", "numbers, not bytes")
+def numbers(layer, tokens, width, autocast):
+    extra = {"linear": width**2 * autocast, "layer_norm": 2 * tokens}
+    return tokens * width + extra.get(layer, 0)
+
+
+@TABLE.mistake("bits_not_bytes", "bits")
+def bits(layer, tokens, width, autocast):
+    return 8 * ANSWER(layer, tokens, width, autocast)
+
+
+@TABLE.mistake("wrong_bytes", "derivative")
+def one_more(layer, tokens, width, autocast):
+    return ANSWER(layer, tokens, width, autocast) + 1
+
+
+@TABLE.mistake("not_bytes", "str")
+def in_words(layer, tokens, width, autocast):
+    return f"{ANSWER(layer, tokens, width, autocast)} B"
+
+
+@TABLE.mistake("not_bytes", "float")
+def in_kilobytes(layer, tokens, width, autocast):
+    return ANSWER(layer, tokens, width, autocast) / 1000
+
+
+@TABLE.mistake("signature", "4 positional")
+def without_precision(layer, tokens, width):
+    return 0
+
+
+right("the_solution")
+right("as_a_float", (MASK, "return float(elements)  # dropout"), notes=("not_an_int",))
+right(
+    "as_numpy_float", (MASK, "return __import__('numpy').float32(elements)  # dropout"), notes=("not_an_int",)
+)
+
+
+@TABLE.correct("not_an_int")
+def as_numpy(layer, tokens, width, autocast):
+    return np.int64(ANSWER(layer, tokens, width, autocast))
+
+
+@TABLE.correct("returned_a_tensor")
+def as_a_tensor(layer, tokens, width, autocast):
+    return torch.tensor(ANSWER(layer, tokens, width, autocast))
+
+
+@TABLE.correct("returned_a_tensor")
+def as_a_float_tensor(layer, tokens, width, autocast):
+    return torch.tensor([float(ANSWER(layer, tokens, width, autocast))])
+
+
+@TABLE.correct("not_an_int")
+def as_another_integral(layer, tokens, width, autocast):
+    return Whole(ANSWER(layer, tokens, width, autocast))
+
+
+@TABLE.correct()
+def by_table(layer, tokens, width, autocast):
+    half = 2 if autocast else 4
+    per_element = {"linear": half, "relu": half, "gelu": half, "layer_norm": 4, "softmax": 4, "dropout": 1}
+    extra = {"linear": 2 * width**2 * autocast, "layer_norm": 8 * tokens}
+    return per_element[layer] * tokens * width + extra.get(layer, 0)
+
+
+@TABLE.correct()
+def by_empty_tensors(layer, tokens, width, autocast):
+    def nbytes(dtype, *shape):
+        return torch.empty(shape, dtype=dtype, device="meta").nbytes
+
+    arrives = torch.float16 if autocast else torch.float32
+    match layer:
+        case "linear":
+            return nbytes(arrives, tokens, width) + (nbytes(arrives, width, width) if autocast else 0)
+        case "layer_norm":
+            return nbytes(torch.float32, tokens, width) + 2 * nbytes(torch.float32, tokens, 1)
+        case "softmax":
+            return nbytes(torch.float32, tokens, width)
+        case "dropout":
+            return nbytes(torch.bool, tokens, width)
+    return nbytes(arrives, tokens, width)
+
+
+@TABLE.correct()
+def by_hooks(layer, tokens, width, autocast):
+    """Watch what autograd saves on tensors without data; dropout by its CUDA kernel."""
+    dtype = torch.float16 if autocast else torch.float32
+    x = torch.empty(tokens, width, dtype=dtype, device="meta", requires_grad=True)
+    wide = x.float() if layer in ("layer_norm", "softmax") else x
+    weight = torch.empty(width, width, device="meta", requires_grad=True)
+    run = {
+        "linear": lambda: torch.nn.functional.linear(x, weight.to(dtype)),
+        "relu": lambda: torch.relu(x),
+        "gelu": lambda: torch.nn.functional.gelu(x),
+        "layer_norm": lambda: torch.nn.functional.layer_norm(wide, (width,)),
+        "softmax": lambda: wide.softmax(-1),
+        "dropout": lambda: torch.native_dropout(x, 0.1, True),
+    }[layer]
+    kept = []
+    with torch.autograd.graph.saved_tensors_hooks(lambda t: kept.append(t) or t, lambda t: t):
+        run()
+    parameter = weight.untyped_storage()._cdata
+    return sum(t.nbytes for t in kept if t.untyped_storage()._cdata != parameter)

@@ -1,0 +1,373 @@
+"""The bench: what every judge of an exercise does with a worker in which the learner's code is.
+
+A judge is a generator, ``judge(worker, draw)``, in an exercise's ``check.py``. It runs in a clean process of
+its own, calls the learner's function there by ``function``, compares what comes back with what is right, and
+yields findings, or ends with ``Rejected``. Nothing but plain data comes from a worker.
+"""
+
+from __future__ import annotations
+
+import importlib
+import inspect
+import io
+import json
+import linecache
+import secrets
+import socket
+import sys
+import types
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import astuple, dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from amp_lessons._base.text.describing import describe
+from amp_lessons._base.worker.client import Ended, Limits, Raised, Worker
+from amp_lessons._base.worker.host import Connection, HostEndedError, host
+from amp_lessons._base.worker.plain import Handle, Other
+from amp_lessons.audit.findings import Finding, failed
+from amp_lessons.course.exercises import shelf
+from amp_lessons.course.exercises.attempt import Rejected
+from amp_lessons.course.exercises.report import common_findings
+from amp_lessons.course.exercises.report.results import SideBySide
+
+Said = Finding | SideBySide
+Judge = Callable[[Worker, torch.Generator], Iterator[Said]]
+
+PRELOAD = (
+    "amp_lessons.audit.report.report",
+    "amp_lessons.audit.watch",
+    "amp_lessons.course.exercises.bed",
+    "amp_lessons.course.exercises.bed_there",
+    "amp_lessons.course.exercises.loops",
+    "cloudpickle",
+)
+_THERE = "amp_lessons.course.exercises.bed_there"
+_LONGEST_PRINTED = 2000
+
+
+# --- what a judge calls
+
+
+@dataclass(frozen=True)
+class LearnersFunction:
+    """A function of the learner's, in a worker; what it returns is plain data."""
+
+    worker: Worker
+    name: str
+    number: int = 0
+
+    def __call__(self, *args: Any, about: str = "", **kwargs: Any) -> Any:
+        """Return what the function returns; ``about`` says in a rejection what it was called for.
+
+        Arguments that are tensors are afterwards as the function has left them. Rejects one that is still
+        the stub, raises, or leaves a setting of PyTorch's changed.
+        """
+        return self._returned(args, kwargs, about).result
+
+    def with_operations(self, *args: Any, about: str = "", **kwargs: Any) -> tuple[Any, frozenset[str]]:
+        """Return the same, and the operations of PyTorch that it called, by ATen's names."""
+        returned = self._returned(args, kwargs, about)
+        return returned.result, returned.operations
+
+    def with_graph(self, *args: Any, about: str = "", **kwargs: Any) -> tuple[Any, bool]:
+        """Return what the function makes of a first argument that requires gradients, and whether it does."""
+        returned = self._returned(args, kwargs, about, f"{_THERE}:call_with_graph")
+        return returned.result, returned.noticed
+
+    def called_by(
+        self,
+        there: str,
+        *args: Any,
+        about: str = "",
+        kwargs: Mapping[str, Any] | None = None,
+        extra: tuple[Any, ...] = (),
+    ) -> tuple[Any, bool]:
+        """Let ``there``, "module:function", call it; return the result, and whether that noticed something.
+
+        It is given the function, its arguments, ``kwargs`` and ``extra``, and returns what ``call`` does.
+        """
+        returned = self._returned(args, dict(kwargs or {}), about, there, extra)
+        return returned.result, returned.noticed
+
+    def exception(self, *args: Any) -> Raised | None:
+        """Return what the function raises, None where it returns."""
+        try:
+            self.worker.call(f"{_THERE}:call", Handle(self.number), list(args), {})
+        except Raised as raised:
+            return raised
+        return None
+
+    def _returned(
+        self,
+        args: tuple[Any, ...],
+        kwargs: dict[str, Any],
+        about: str,
+        there: str = f"{_THERE}:call",
+        extra: tuple[Any, ...] = (),
+    ) -> _Returned:
+        handle = Handle(self.number)
+        told = asked(self.worker, there, handle, list(args), dict(kwargs), *extra, about=about)
+        returned = _as_told(told)
+        if returned.left:
+            raise Rejected(common_findings.leaving(returned.left))
+        _give_back(args, returned.args)
+        return returned
+
+    def each(self, arguments: Sequence[Sequence[Any]], about: Callable[[int], str]) -> list[Any]:
+        """Return what the function returns for each list of arguments; ``about`` says which raised."""
+        given = [list(each) for each in arguments]
+        told = self.worker.call(f"{_THERE}:call_each", Handle(self.number), given)
+        results = told.get("results") if isinstance(told, dict) else None
+        if not isinstance(results, list) or (told["raised"] is None and len(results) != len(given)):
+            raise Rejected(common_findings.ended("your code answered in the place of the check"))
+        if told["raised"] is not None:  # at the one that comes after these
+            require_not_raised(told["raised"], about(len(results)))
+        return results
+
+
+@dataclass(frozen=True)
+class _Returned:
+    result: Any
+    args: list[Any]
+    left: list[str]
+    operations: frozenset[str]
+    noticed: bool
+
+
+def asked(worker: Worker, of: Handle | str, *args: Any, about: str = "", part: str = "", **how: Any) -> Any:
+    """Return what a call there returns; reject the attempt where it raises, in ``part`` of it if any."""
+    try:
+        return worker.call(of, *args, **how)
+    except Raised as raised:
+        raise Rejected(said_of(raised, about, part)) from None
+
+
+def require_not_raised(told: Any, about: str = "", part: str = "") -> None:
+    """Reject an attempt of which a function of ours there tells an exception; None is none."""
+    if told is not None:
+        raise Rejected(said_of(as_raised(told), about, part))
+
+
+def as_raised(told: Any) -> Raised:
+    """Read what a function of ours there says of an exception."""
+    kinds, text, line, by_statement = told
+    return Raised([str(each) for each in kinds], str(text), str(line), by_statement is True)
+
+
+def _as_told(told: Any) -> _Returned:
+    """Read what came from the worker; whatever it is, its parts have the types that they should."""
+    if not isinstance(told, dict) or not isinstance(told.get("args"), list):
+        raise Rejected(common_findings.ended("your code answered in the place of the check"))
+    left, called = (
+        [str(each) for each in told[name]] if isinstance(told.get(name), list) else []
+        for name in ("left", "operations")
+    )
+    return _Returned(told.get("result"), told["args"], left, frozenset(called), told.get("noticed") is True)
+
+
+def _give_back(args: Sequence[Any], after: Sequence[Any]) -> None:
+    """Change tensors, at any depth of lists and tuples, as the function has changed its own."""
+    for mine, its in zip(args, after, strict=False):
+        if isinstance(mine, Tensor) and isinstance(its, Tensor):
+            if mine.dtype != its.dtype or mine.shape != its.shape:
+                raise Rejected(
+                    common_findings.inputs_changed("the arguments", "compute with copies, not in place")
+                )
+            with torch.no_grad():
+                mine.copy_(its)
+        elif isinstance(mine, (list, tuple)) and isinstance(its, (list, tuple)):
+            if len(mine) != len(its):
+                raise Rejected(
+                    common_findings.inputs_changed("the arguments", "compute with copies, not in place")
+                )
+            _give_back(mine, its)
+
+
+def function(worker: Worker, name: str, *args: Any, number: int = 0, **kwargs: Any) -> LearnersFunction:
+    """Return the learner's function, which can be called with arguments like these; reject anything else."""
+    told = worker.call(f"{_THERE}:uncallable", Handle(number), len(args), list(kwargs))
+    if isinstance(told, list) and len(told) == 2:
+        code, text = map(str, told)
+        raise Rejected(
+            common_findings.not_a_function(name, text)
+            if code == "not_a_function"
+            else common_findings.other_signature(name, len(args), tuple(kwargs), text)
+        )
+    return LearnersFunction(worker, name, number)
+
+
+def said_of(raised: Raised, about: str = "", part: str = "") -> Finding:
+    """Report an exception of the learner's code, or that it, or a ``part`` of it, is still the stub."""
+    if raised.kinds[0] == "NotImplementedError" and raised.by_statement:
+        return common_findings.unfinished(part) if part else common_findings.NOT_ATTEMPTED
+    first = next(iter(raised.text.strip().splitlines()), "")[:300]
+    error = ": ".join(filter(None, [raised.kinds[0], first]))
+    return common_findings.raised_as(error, raised.line, about)
+
+
+def line_of(where: str) -> str:
+    """Return the learner's line of a stack that faulthandler has written."""
+    for line in where.splitlines():
+        file, _, rest = line.strip().removeprefix('File "').partition('", line ')
+        if rest and not any(place in file for place in ("site-packages", "/amp_lessons/", "/lib/python")):
+            number = rest.split()[0]
+            source = linecache.getline(file, int(number)).strip() if number.isdigit() else ""
+            return f"line {number}" + (f": {source}" if source else "")
+    return ""
+
+
+def described(value: Any) -> str:
+    """Put into words what came back."""
+    return f"{value}" if isinstance(value, Other) else describe(value)
+
+
+# --- the judge's process
+
+
+def judged(
+    exercise_id: str,
+    hosts: Connection,
+    payload: dict[str, Any],
+    limits: Limits,
+    seed: int,
+    by_cuda_rules: bool = False,
+) -> dict[str, Any]:
+    """Let an exercise's judge call what is in ``payload`` in a worker; return what it says as plain data."""
+    said: list[Said] = []
+    draw = torch.Generator().manual_seed(seed)
+    undrawn = draw.get_state()
+    for file, text in payload["lines"].items():  # a message may quote one
+        linecache.cache[file] = len(text), None, text.splitlines(True), file
+    worker = Worker(hosts, payload, limits)
+    try:
+        with worker:
+            if by_cuda_rules:
+                worker.call(f"{_THERE}:by_cuda_rules")
+            judge = importlib.import_module(f"amp_lessons.course.exercises.{exercise_id}.check").judge
+            said += dict.fromkeys(judge(worker, draw))
+    except Rejected as rejected:
+        said = list(rejected.said)
+    except Raised as raised:
+        said = [said_of(raised)]
+    except Ended as error:
+        late = error.how == "time"
+        where = line_of(error.where)
+        said = [
+            common_findings.out_of_time(limits.cpu_s, where) if late else common_findings.ended(error.detail)
+        ]
+    except HostEndedError:
+        raise
+    except Exception as error:  # a mistake in the check, or an answer in a form that ours never have
+        said = [common_findings.checker_failed(error)]
+    said += common_findings.about_output(worker.characters)
+    return {
+        "findings": [astuple(each) for each in said if isinstance(each, Finding)],
+        "comparisons": [astuple(each) for each in said if isinstance(each, SideBySide)],
+        "printed": worker.text[:_LONGEST_PRINTED],
+        "seed": None if torch.equal(draw.get_state(), undrawn) else seed,
+    }
+
+
+def judge(
+    control: socket.socket, channel: socket.socket, exercise_id: str, seed: int, cpu_s: float, cuda: bool
+) -> Any:
+    """Judge in a process of its own: the pickle comes by the channel, and what is returned goes there."""
+    stream = channel.makefile("rb")
+    head = json.loads(stream.readline())
+    payload = {
+        "lines": head["lines"],
+        "pickle": torch.frombuffer(bytearray(stream.read()), dtype=torch.uint8),
+    }
+    return judged(exercise_id, Connection(control), payload, Limits(cpu_s), seed, cuda)
+
+
+# --- the kernel's side
+
+
+def examine(exercise_id: str, attempt: Any, cpu_s: float, seed: int | None = None) -> dict[str, Any]:
+    """Let a process of its own judge an attempt; return what ``judged`` does. Raises KeyboardInterrupt.
+
+    Without a ``seed``, from 0 to 2**31 - 1, cases are drawn anew.
+    """
+    seed = secrets.randbits(31) if seed is None else seed
+    try:
+        pickle = pickled(attempt)
+    except Exception as error:
+        return {
+            "findings": [astuple(_not_taken_along(error))],
+            "comparisons": [],
+            "printed": "",
+            "seed": None,
+        }
+    for _ in range(2):  # the host may have ended since, and a new one is at hand
+        try:
+            return _asked(exercise_id, attempt, pickle, cpu_s, seed)
+        except HostEndedError:
+            host(PRELOAD).close()
+    return _asked(exercise_id, attempt, pickle, cpu_s, seed)
+
+
+def _asked(exercise_id: str, attempt: Any, pickle: bytes, cpu_s: float, seed: int) -> dict[str, Any]:
+    hosts = host(PRELOAD)
+    hosts.have_imported(f"amp_lessons.course.exercises.{exercise_id}.check")
+    ours, theirs = socket.socketpair()
+    with ours, theirs:
+        cuda = shelf.find(exercise_id).meets_autocast
+        request = "amp_lessons.course.exercises.bed:judge", exercise_id, seed, cpu_s, cuda
+        pid = hosts.ask("judge", *request, ends=[theirs.fileno()])
+        theirs.close()
+        try:
+            ours.sendall(json.dumps({"lines": _lines_of(attempt)}).encode() + b"\n" + pickle)
+            ours.shutdown(socket.SHUT_WR)
+            answer = b"".join(iter(lambda: ours.recv(1 << 16), b""))
+        finally:
+            hosts.ask("end", pid)
+    if not answer:
+        raise HostEndedError("the judge has ended without a word")
+    return json.loads(answer)
+
+
+def _not_taken_along(error: Exception) -> Finding:
+    first = next(iter(str(error).strip().splitlines()), "")[:200]
+    return failed(
+        "not_taken_along",
+        f"your code cannot be taken to the process in which it is checked: {type(error).__name__}: {first}",
+        "it may use modules, numbers, texts, tensors on the CPU and functions of yours; make files, locks "
+        "and generators inside it",
+    )
+
+
+def pickled(attempt: Any) -> bytes:
+    """Return what is handed to a worker: one object, or a tuple of those that the stub defines."""
+    import cloudpickle
+
+    class Pickler(cloudpickle.Pickler):
+        """Takes modules by their names, those of a class of their own too, as torch.backends.cudnn."""
+
+        def reducer_override(self, value: Any) -> Any:
+            if isinstance(value, types.ModuleType) and sys.modules.get(value.__name__) is value:
+                return importlib.import_module, (value.__name__,)
+            if type(value).__name__ == "ZMQExitAutocall":  # what exit and quit are in a notebook
+                return getattr, (sys, "exit")
+            return super().reducer_override(value)
+
+    buffer = io.BytesIO()
+    Pickler(buffer).dump(attempt if isinstance(attempt, tuple) else (attempt,))
+    return buffer.getvalue()
+
+
+def _lines_of(attempt: Any) -> dict[str, str]:
+    """Return the source of the notebook's cells that an attempt comes from, by their names."""
+    files = {each.__code__.co_filename for each in _functions_in(attempt)}
+    return {file: "".join(linecache.getlines(file)) for file in files}
+
+
+def _functions_in(attempt: Any) -> Iterator[types.FunctionType]:
+    for each in attempt if isinstance(attempt, tuple) else (attempt,):
+        if inspect.isclass(each):
+            yield from filter(inspect.isfunction, vars(each).values())
+        elif inspect.isfunction(unwrapped := inspect.unwrap(each) if callable(each) else each):
+            yield unwrapped

@@ -1,0 +1,133 @@
+"""What of ours runs in a worker, beside the learner's code: calls, and what they leave behind. No answers."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Mapping
+from contextlib import ExitStack
+from typing import Any
+
+import torch
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from amp_lessons import autocast
+from amp_lessons._base.text.describing import describe
+from amp_lessons._base.worker.serving import told
+
+_for_ever = ExitStack()
+
+
+def by_cuda_rules() -> None:
+    """Let autocast follow CUDA's rules from here on, in this process."""
+    _for_ever.enter_context(autocast.cuda_rules())
+
+
+def uncallable(value: Any, count: int, keywords: list[str]) -> list[str] | None:
+    """Say why a value cannot be called with so many arguments and these keywords; None where it can.
+
+    The first text is "not_a_function" or "signature", the second describes the value or the mismatch.
+    """
+    if not callable(value):
+        return ["not_a_function", describe(value)]
+    try:
+        inspect.signature(value).bind(*[None] * count, **dict.fromkeys(keywords))
+    except TypeError as error:
+        return ["signature", str(error)]
+    except ValueError:  # a built-in without a signature: calling it will tell
+        pass
+    return None
+
+
+def call(function: Callable[..., Any], args: list[Any], kwargs: dict[str, Any]) -> dict[str, Any]:
+    """Call a function; return its result, the operations called, its arguments afterwards, what is left."""
+    before = _settings()
+    with _Operations() as operations:
+        result = function(*args, **kwargs)
+    after = _settings()
+    return {
+        "result": result,
+        "operations": sorted(operations.names),
+        "args": args,
+        "left": [f"{name} {_now(value)}" for name, value in after.items() if value != before[name]],
+    }
+
+
+def attempted(code: Callable[..., Any], *args: Any, **kwargs: Any) -> tuple[Any, list[Any] | None]:
+    """Return what code returns, and what is told of the exception that it raised; None for either."""
+    try:
+        return code(*args, **kwargs), None
+    except Exception as error:
+        return None, told(error)
+
+
+def call_with_graph(function: Callable[..., Any], args: list[Any], kwargs: dict[str, Any]) -> dict[str, Any]:
+    """Call a function on a first argument that has a graph; say whether its result has one too."""
+    leaf = args[0].requires_grad_()
+    told = call(function, [leaf * 1.0, *args[1:]], kwargs)
+    result = told["result"]
+    graph = isinstance(result, torch.Tensor) and result.requires_grad
+    return {**told, "args": [leaf, *told["args"][1:]], "noticed": graph}
+
+
+def call_with_gradients(
+    function: Callable[..., Any], args: list[Any], kwargs: dict[str, Any], weights: torch.Tensor
+) -> dict[str, Any]:
+    """Call a function of which each argument that is a tensor of fractions requires gradients.
+
+    The result holds what was ``returned``, and the gradients of its sum, times ``weights``, by those
+    arguments: None where it has no graph, or an argument is not in it.
+    """
+    floats = [each for each in args if isinstance(each, torch.Tensor) and each.is_floating_point()]
+    leaves = [each.requires_grad_() for each in floats]
+    told = call(function, args, kwargs)
+    result, gradients = told["result"], None
+    if isinstance(result, torch.Tensor) and result.requires_grad and result.shape == weights.shape:
+        loss = (result.float() * weights).sum()
+        gradients = list(torch.autograd.grad(loss, leaves, allow_unused=True))
+    return {**told, "result": {"returned": result, "gradients": gradients}}
+
+
+class _Operations(TorchDispatchMode):
+    """Note which operations of PyTorch run, by ATen's names without leading underscores."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.names: set[str] = set()
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        self.names.add(func.overloadpacket.__name__.strip("_"))
+        return func(*args, **(kwargs or {}))
+
+
+def value_of(value: Any) -> Any:
+    """Return a value that was handed in, or what a function makes of it; a mapping as a dict."""
+    value = value() if callable(value) else value
+    return dict(value) if isinstance(value, Mapping) else value
+
+
+def call_each(function: Callable[..., Any], arguments: list[list[Any]]) -> dict[str, Any]:
+    """Call a function with one list of arguments after another, as long as it raises nothing."""
+    results: list[Any] = []
+    try:
+        for args in arguments:
+            results.append(function(*args))
+    except Exception as error:
+        return {"results": results, "raised": told(error)}
+    return {"results": results, "raised": None}
+
+
+def _now(value: Any) -> str:
+    return {True: "on", False: "off"}.get(value, str(value)) if isinstance(value, bool) else f"= {value}"
+
+
+def _settings() -> dict[str, Any]:
+    """Return what of PyTorch's settings a function may leave changed, by name."""
+    return {
+        "gradients": torch.is_grad_enabled(),
+        "autocast for CPU": torch.is_autocast_enabled("cpu"),
+        "autocast for CUDA": torch.is_autocast_enabled("cuda"),
+        "the default dtype": torch.get_default_dtype(),
+        "deterministic algorithms": torch.are_deterministic_algorithms_enabled(),
+        "the number of threads": torch.get_num_threads(),
+        "anomaly detection": torch.is_anomaly_enabled(),
+    }

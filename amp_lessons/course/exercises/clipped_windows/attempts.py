@@ -1,0 +1,92 @@
+"""Wrong and right loops with windows and clipping: every bug that a review may have, and some that raise."""
+
+from __future__ import annotations
+
+import torch
+
+from amp_lessons.course.exercises.attempt_table import Table
+from amp_lessons.course.exercises.clipped_windows.bugs import BUGS
+
+TABLE = Table("clipped_windows")
+wrong = TABLE.mutant
+right = TABLE.variant
+
+# a word of the message that each bug of a review gets when it is alone
+_WORDS = {
+    "fixed_dtype": "bf16 although",
+    "scaler_of_an_epoch": "new GradScaler",
+    "scaler_off": "switched off in fp16",
+    "model_outside": "outside autocast",
+    "loss_rounded": "cast to fp16",
+    "loss_outside": "outside autocast",
+    "backward_inside": "inside the autocast context",
+    "not_divided": "3 times too large",
+    "graph_kept": "whole graph",
+    "logged_divided": "divided by accumulation_steps",
+    "sum_logged": "the sum of the batch losses",
+    "total_never_reset": "not reset",
+    "rest_left": "left over",
+    "counted_from_zero": "begin at 0",
+    "not_unscaled": "without scaler.unscale_",
+    "clipped_first": "before scaler.unscale_",
+    "clipped_by_value": "total norm",
+    "direct_step": "called directly",
+    "unscaled_every_batch": "within a window",
+    "never_cleared": "set to zero",
+    "cleared_every_batch": "only the last batch",
+    "cleared_before_the_step": "none left",
+}
+for bug in BUGS:
+    wrong(bug.id, bug.codes[0], _WORDS[bug.id], *bug.changes)
+
+UPDATE = "                scaler.update()\n"
+STEP = "                scaler.step(optimizer)\n"
+HISTORY = "    history = []\n"
+
+wrong("never_updated", "no_update", "scaler.update()", (UPDATE, ""))
+wrong("updated_before_the_step", "no_update", "scaler.update()", (STEP + UPDATE, UPDATE + STEP))
+wrong("half_model", "half_parameters", "16-bit", (HISTORY, f"{HISTORY}    model = model.to(dtype)\n"))
+wrong(
+    "never_scaled",
+    "loss_not_scaled",
+    "never called",
+    ("scaler.scale(loss / accumulation_steps)", "(loss / accumulation_steps)"),
+)
+wrong("nothing_returned", "returned_none", "None", ("    return history\n", ""))
+wrong("raises", "raised", "ZeroDivisionError", (HISTORY, "    history = [1 / 0]\n"))
+wrong("without_max_norm", "signature", "max_norm", (" max_norm,", ""), ("max_norm)", "1.0)"))
+
+right("the_solution")
+right("scaler_always_enabled", (", enabled=dtype == torch.float16", ""), notes=("scaler_with_bfloat16",))
+right(
+    "counted_from_one",
+    ("enumerate(loader)", "enumerate(loader, 1)"),
+    ("(i + 1) % accumulation_steps == 0 or i + 1 ==", "i % accumulation_steps == 0 or i =="),
+)
+
+
+@TABLE.correct()
+def clipped_by_hand(
+    model, loader, optimizer, loss_fn, epochs, *, accumulation_steps, max_norm, device_type, dtype
+):
+    """The norm of the unscaled gradients by hand, for who wants to log it."""
+    scaler = torch.amp.GradScaler(device_type, enabled=dtype == torch.float16)
+    history = []
+    for _ in range(epochs):
+        losses = []
+        for x, y in loader:
+            with torch.autocast(device_type, dtype=dtype):
+                loss = loss_fn(model(x), y)
+            scaler.scale(loss / accumulation_steps).backward()
+            losses.append(loss.item())
+            if len(losses) % accumulation_steps and len(losses) < len(loader):
+                continue
+            scaler.unscale_(optimizer)
+            norm = torch.stack([p.grad.norm() for p in model.parameters()]).norm()
+            for p in model.parameters():
+                p.grad.mul_((max_norm / (norm + 1e-6)).clamp(max=1.0))
+            scaler.step(optimizer)
+            scaler.update()
+            optimizer.zero_grad()
+        history.append(sum(losses) / len(losses))
+    return history

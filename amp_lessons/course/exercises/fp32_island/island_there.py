@@ -1,0 +1,143 @@
+"""A model with one operation that overflows fp16, and what it sees of a pass under autocast, in a worker."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterator
+from functools import partial
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from amp_lessons.course.exercises import bed_there
+from amp_lessons.course.exercises.loops_there import Log, spying
+from amp_lessons.precisions import HALVES
+
+# The dtype of a call's input, and the 16-bit dtype that autocast casts to there, None where it does not
+Place = tuple[torch.dtype, torch.dtype | None]
+
+
+def _place(given: Tensor) -> Place:
+    dtype = torch.get_autocast_dtype("cpu") if torch.is_autocast_enabled("cpu") else None
+    # in fp32, which CUDA's allows, autocast is as good as off
+    return given.dtype, dtype if dtype in HALVES.values() else None
+
+
+class Energy(nn.Module):
+    """Two linear layers around a normalisation by the energy of each row, which overflows fp16."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.body = nn.Linear(8, 32)
+        self.head = nn.Linear(32, 4)
+        self.seen: dict[str, list[Any]] = {"body": [], "head": [], "normalise": []}
+        self.inside: list[tuple[str, Place | None]] = []  # the linear layer that is running
+        for name, layer in (("body", self.body), ("head", self.head)):
+            layer.register_forward_pre_hook(partial(self._enter, name))
+            layer.register_forward_hook(partial(self._leave, name))
+
+    def _enter(self, name: str, layer: nn.Module, inputs: tuple[Tensor, ...]) -> None:
+        given = inputs[0] if inputs else None
+        self.inside.append((name, _place(given) if isinstance(given, Tensor) else None))
+
+    def _leave(self, name: str, layer: nn.Module, inputs: tuple[Tensor, ...], output: Tensor) -> None:
+        self.inside.pop()
+        self.seen[name].append(output.dtype)
+
+    def normalise(self, hidden: Tensor) -> Tensor:
+        """Divide each row of (batch, 32) by its norm, computed as a matrix product of the row with itself."""
+        self.seen["normalise"].append(_place(hidden))
+        energy = hidden.unsqueeze(-2) @ hidden.unsqueeze(-1)
+        return hidden / energy.squeeze(-1).sqrt()
+
+    def reference(self, x: Tensor) -> Tensor:
+        """Compute the same in fp32 throughout."""
+        with torch.autocast("cpu", enabled=False):
+            hidden = self.body(x)
+            return self.head(hidden / hidden.norm(dim=-1, keepdim=True))
+
+
+def run(
+    forward: Callable[..., Any], args: list[Any], kwargs: dict[str, Any], dtype: torch.dtype, watched: bool
+) -> dict[str, Any]:
+    """Run the model of these weights with ``forward`` under autocast in ``dtype``; fp32 stands for none.
+
+    ``args`` are the input, of shape (6, 8), and the weights by name. Only while it is ``watched``, "cuda"
+    means this device. The result holds the ``output`` and the gradients of its mean square, None for each
+    that none reaches; ``autocast_left``, whether it was on afterwards; what ``raised``, and in which layer
+    (``inside``); the dtypes ``seen`` by each part; ``changed`` layers, and how autocast was ``asked`` for.
+    """
+    model: Energy = type("Model", (Energy,), {"forward": forward})()
+    model.load_state_dict(args[1])
+    before = {name: (each, each.detach().clone()) for name, each in model.named_parameters()}
+    batch, device = args[0].clone(), "".join(("c", "pu"))  # no literal in the learner's code is this object
+    enabled = dtype in HALVES.values()
+    log = Log()
+    log.watch(model)
+
+    def code() -> tuple[Any, bool]:
+        with torch.autocast(device, dtype=dtype if enabled else torch.bfloat16, enabled=enabled):
+            return model(batch), torch.is_autocast_enabled(device)
+
+    with spying(log) if watched else contextlib.nullcontext():
+        called = bed_there.call(bed_there.attempted, [code], {})
+    ended, raised = called["result"]
+    output, autocast_left = ended or (None, None)
+    result = {
+        "output": output,
+        "autocast_left": autocast_left,
+        "raised": raised,
+        "gradients": _gradients(output, model),
+        "seen": model.seen,
+        "inside": list(model.inside[-1]) if model.inside else None,
+        "changed": [list(each) for each in _changed(model, before)],
+        "asked": {
+            "cuda": bool(log.cuda),
+            "fixed": bool(log.old_spellings)
+            or _names_a_device(forward, [asked for asked, _ in log.autocasts]),
+            "dtypes": sorted({dtype for _, dtype in log.autocasts if dtype is not None}, key=str),
+        },
+    }
+    return {**called, "result": result, "args": [batch, args[1]]}
+
+
+def _gradients(output: Any, model: nn.Module) -> list[Tensor | None] | None:
+    if not isinstance(output, Tensor) or not output.requires_grad:
+        return None
+    loss = output.float().square().mean()
+    return list(torch.autograd.grad(loss, list(model.parameters()), allow_unused=True))
+
+
+def _changed(model: nn.Module, layers: dict[str, tuple[nn.Parameter, Tensor]]) -> Iterator[tuple[str, str]]:
+    """Yield the name of each weight or bias that is another than before, and what became of it."""
+    now = dict(model.named_parameters())
+    for name, (parameter, before) in layers.items():
+        if name in now and now[name].dtype != before.dtype:
+            yield name, "cast"
+        elif now.get(name) is not parameter:
+            yield name, "replaced"
+        elif not torch.equal(parameter, before):
+            yield name, "changed"
+
+
+def _names_a_device(forward: Callable[..., Any], devices: list[Any]) -> bool:
+    """Whether autocast was given a device that the learner's code spells out.
+
+    By value it cannot be told from ``x.device.type``; but it is the very object that the code holds.
+    """
+    literals = list(_literals(getattr(forward, "__code__", None)))
+    if {"cpu", "cuda"} <= {literal for literal in literals if isinstance(literal, str)}:
+        return False  # "cuda" if there is one, else "cpu": that is no fixed device
+    return any(device is literal for device in devices for literal in literals)
+
+
+def _literals(code: Any) -> Iterator[Any]:
+    for literal in getattr(code, "co_consts", ()):
+        yield literal
+        yield from _literals(literal)
+
+
+def kind(value: Any) -> str:
+    """Say whether a value is a class or a module, and not a function; "" for others."""
+    return "class" if isinstance(value, (type, nn.Module)) else ""

@@ -1,0 +1,132 @@
+"""A mask of -1e9 in fp16, and a batch in which one text is empty."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from amp_lessons.course.exercises.patients.case import (
+    Case,
+    Curve,
+    Diagnosis,
+    Observed,
+    Sighting,
+    names,
+    pieces,
+)
+from amp_lessons.course.material.data import LabelledImages, batches, digits
+from amp_lessons.course.material.models import CLASSES, seeded
+
+_IMAGES, _BATCH, _LR = 960, 32, 0.5
+_ROWS, _PIXELS, _WIDTH = 8, 8, 16
+_EMPTY_FROM = 18  # the first of two batches of which one image is blank
+DEVICE = "cpu"  # on a GPU torch.where raises where fp16 does not have the number, and nothing becomes -inf
+_NAN = "fraction of the weights that are NaN"
+
+
+def observe(attend: Callable[..., Any], seed: int) -> Observed:
+    """Train on the digits, read as texts of eight rows: blank ones are padding, and two texts have no ink."""
+    data = digits().train
+    some = LabelledImages(data.images[:_IMAGES], data.labels[:_IMAGES])
+    loader = batches(some, _BATCH, seed=seed, device=DEVICE)
+    for images, _ in loader[_EMPTY_FROM + seed % 4 :: 8]:
+        images[3] = 0
+    model = seeded(lambda: _Reader(attend), seed).to(DEVICE)
+    optimizer = torch.optim.SGD(model.parameters(), lr=_LR)
+    losses = []
+    for images, labels in loader:
+        loss = F.cross_entropy(model(images), labels)
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+        losses.append(loss.item())
+    weights = torch.cat([each.detach().reshape(-1) for each in model.parameters()])
+    return Observed((Curve("loss", "batch", tuple(losses)),), {_NAN: float(weights.isnan().float().mean())})
+
+
+class _Reader(nn.Module):
+    """A layer of attention in fp16 between layers in fp32; images come as rows of 64 pixels."""
+
+    def __init__(self, attend: Callable[..., Any]) -> None:
+        super().__init__()
+        self.attend = attend
+        self.embed, self.head = nn.Linear(_PIXELS, 3 * _WIDTH), nn.Linear(_ROWS * _WIDTH, CLASSES)
+
+    def forward(self, images: Tensor) -> Tensor:
+        rows = images.reshape(-1, 1, _ROWS, _PIXELS)
+        inked = rows.any(-1)[:, :, None]
+        seen = self.attend(*self.embed(rows).half().chunk(3, dim=-1), inked)
+        return self.head(seen.float().flatten(1))
+
+
+def shows(seen: Observed) -> bool:
+    """Whether the loss is a number that falls, and NaN from one batch on to the end."""
+    losses = torch.tensor(seen.curve("loss"))
+    good = losses.isfinite()
+    count = int(good.sum())
+    falls = losses[count - 5 : count].mean() < losses[:5].mean()
+    return bool(5 < count < len(losses) and good[:count].all() and falls)
+
+
+CASE = Case(
+    silent=False,
+    symptom="The loss falls as it should, is NaN at one batch, and NaN ever after; in fp32 the same batches "
+    "do no harm.",
+    code="masked_row_nan",
+    diagnoses=(
+        Diagnosis(
+            "-1e9 becomes -inf in fp16, and a query without any key to see has no finite maximum to subtract",
+            "On a CPU, torch.where says nothing of it; rows with one key at least bear -inf, and the batch "
+            "has one without.",
+            right=True,
+        ),
+        Diagnosis(
+            "the scores overflow, because they are divided by the root of the width too late",
+            "Scores of a few units are far from 65,504, before the division too; and then earlier batches "
+            "would fail.",
+        ),
+        Diagnosis(
+            "gradients overflow in fp16, because the loss is not scaled",
+            "The loss itself is NaN at that batch, before any backward pass through it.",
+        ),
+        Diagnosis(
+            "softmax in fp16 sums too many terms",
+            "A sum of at most eight terms, none of them above 1, cannot overflow.",
+        ),
+        Diagnosis(
+            "the learning rate is too high, and training diverges",
+            "Before it diverges a loss grows; this one falls until it is NaN.",
+        ),
+    ),
+    seen_at=(
+        Sighting(
+            "https://github.com/google/flax/issues/982",
+            "Attention with a mask gives NaN in fp16, and is right in fp32 and bf16.",
+        ),
+        Sighting(
+            "https://github.com/huggingface/transformers/pull/17306",
+            "The lowest number of fp16, added to a score of -16, is -inf again: rows of padding gave NaN.",
+        ),
+        Sighting(
+            "https://github.com/bentrevett/pytorch-seq2seq/issues/191",
+            "A tutorial's -1e10 does not fit; -inf instead gave NaN losses, so -1e4 was advised.",
+        ),
+    ),
+    observe=observe,
+    shows=shows,
+    choices=(
+        pieces(
+            ("queries @ keys.transpose(-2, -1) / keys.shape[-1] ** 0.5",),
+            ("queries @ keys.mT / keys.shape[-1] ** 0.5",),
+            ("(queries / keys.shape[-1] ** 0.5) @ keys.transpose(-2, -1)",),
+        ),
+        pieces(("softmax(dim=-1)",), ("softmax(-1)",)),
+        names("scores", "logits", "energy"),
+        names("weights", "attention", "shares"),
+        names("queries, keys, values", "q, k, v", "query, key, value"),
+    ),
+)

@@ -1,0 +1,131 @@
+"""A moving average in 16 bits: what each step adds to it is rounded away."""
+
+from __future__ import annotations
+
+import copy
+import itertools
+from collections.abc import Callable
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from amp_lessons.course.exercises.patients.case import Case, Diagnosis, Observed, Sighting, names, pieces
+from amp_lessons.course.material.data import digits
+from amp_lessons.course.material.models import PIXELS
+from amp_lessons.devices import default_device
+
+_IMAGES, _BATCH, _STEPS, _LR = 512, 64, 500, 0.05
+_DECAY = 0.995
+_MOVED = f"numbers of the average that moved, of {PIXELS}"
+_MODEL = "error of the model, as a fraction of what it was"
+_AVERAGE = "error of its average, as a fraction of what it was"
+
+
+def observe(train: Callable[..., Any], seed: int) -> Observed:
+    """Learn how sensitive each pixel of a camera is: how wrong are the model in bf16, and its average?"""
+    draw = torch.Generator().manual_seed(seed)
+    images = digits().train.images[:_IMAGES].to(default_device().type)
+    gains = 1 + 0.1 * torch.randn(PIXELS, generator=draw).to(images.device)
+    brightness = images @ gains
+    model = _all_alike().to(images.device, torch.bfloat16)
+    step = _steps_of(model, images.split(_BATCH), brightness.split(_BATCH))
+    average = train(model, step, _STEPS, _DECAY)["weight"]
+
+    def error(weights: Tensor) -> float:
+        return float((images @ weights.flatten().float() - brightness).norm())
+
+    before = error(torch.ones_like(gains))
+    moved = int((average != 1).sum())
+    errors = {_MODEL: error(model.weight.detach()) / before, _AVERAGE: error(average) / before}
+    return Observed((), {"steps made": _STEPS, _MOVED: moved, **errors})
+
+
+def _all_alike() -> nn.Linear:
+    model = nn.Linear(PIXELS, 1, bias=False)
+    nn.init.ones_(model.weight)
+    return model
+
+
+def _steps_of(model: nn.Module, images: Any, brightness: Any) -> Callable[[], None]:
+    """Return a function that makes one step of SGD on fp32 masters, and rounds them into the model."""
+    masters = copy.deepcopy(model).float()
+    optimizer = torch.optim.SGD(masters.parameters(), lr=_LR)
+    batches = itertools.cycle(list(zip(images, brightness, strict=True)))
+
+    def step() -> None:
+        inputs, targets = next(batches)
+        optimizer.zero_grad()
+        F.mse_loss(masters(inputs).squeeze(1), targets).backward()
+        optimizer.step()
+        model.load_state_dict(masters.state_dict())
+
+    return step
+
+
+def shows(seen: Observed) -> bool:
+    """Whether the model has learned, and its average is as wrong as it was in the beginning."""
+    return seen.numbers[_MODEL] < 0.3 and seen.numbers[_AVERAGE] > 0.8
+
+
+CASE = Case(
+    silent=True,
+    symptom="The model learns, and its moving average, which ought to follow it, is as wrong as the model "
+    "was before training.",
+    code="average_stuck",
+    diagnoses=(
+        Diagnosis(
+            "what one step adds to the average is below half a spacing of its 16-bit format",
+            "The average is a copy of weights in bf16, so it is in bf16 too, and is rounded back in every "
+            "step.",
+            right=True,
+        ),
+        Diagnosis(
+            "the average is updated before the step, and so lags behind by one",
+            "step() stands before the update; and one step of five hundred would not show.",
+        ),
+        Diagnosis(
+            "the copies share memory with the weights",
+            "Then the average would be the model, and as good as it is.",
+        ),
+        Diagnosis(
+            "decay is too close to 1 for so few steps",
+            "At 0.995 the first weights count for 0.995^500 of the average: less than a tenth.",
+        ),
+        Diagnosis(
+            "the model's own weights do not move in bf16",
+            "They do: the model learns, for its updates add up in fp32 before they are rounded.",
+        ),
+    ),
+    seen_at=(
+        Sighting(
+            "https://github.com/d8ahazard/sd_dreambooth_extension/pull/1415",
+            "Nearly all updates of an average in fp16 or bf16 are rounded down to nothing.",
+        ),
+        Sighting(
+            "https://github.com/d8ahazard/sd_dreambooth_extension/pull/1417",
+            "The cure that was merged: the averaged model is always kept in fp32.",
+        ),
+        Sighting(
+            "https://github.com/AndreasBergmeister/ram/issues/6",
+            "Adapters that should follow the trained one slowly follow it in jumps, or not at all.",
+        ),
+    ),
+    observe=observe,
+    shows=shows,
+    choices=(
+        pieces(
+            ("average[name].mul_(decay).add_(parameter, alpha=1 - decay)",),
+            ("average[name] -= (1 - decay) * (average[name] - parameter)",),
+        ),
+        pieces(
+            ("{name: value.float() for name, value in average.items()}",),
+            ("dict((name, value.float()) for name, value in average.items())",),
+        ),
+        names("name, parameter", "key, weight", "name, p", "key, parameter"),
+        names("average", "ema", "shadow"),
+        names("value", "mean", "smooth"),
+        names("decay", "momentum", "beta"),
+    ),
+)

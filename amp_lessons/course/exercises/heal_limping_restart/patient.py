@@ -1,0 +1,149 @@
+"""A checkpoint without the scaler's state: after each restart the scale begins at 65536 again."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from amp_lessons.course.exercises.patients.case import (
+    Case,
+    Curve,
+    Diagnosis,
+    Observed,
+    Sighting,
+    names,
+    pieces,
+)
+from amp_lessons.course.exercises.patients.digits import Training, training
+
+_LOSS_WEIGHT = 2.0**9  # so that the scale has to be halved about six times before gradients fit into fp16
+_EPOCHS = 2  # before the restart, and after it
+_LOSS = "loss on all images"
+_STILL = "batches after the restart before a weight changed"
+
+Functions = tuple[Callable[..., Any], Callable[..., Any]]
+
+
+@dataclass
+class _Job:
+    """A training as a job makes it when it starts: everything anew, until a checkpoint is loaded."""
+
+    run: Training
+    losses: list[float] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        self.scheduler = torch.optim.lr_scheduler.StepLR(self.run.optimizer, step_size=_EPOCHS, gamma=0.9)
+        self.scaler = torch.amp.GradScaler(self.run.device)
+
+    def objects(self) -> tuple[Any, ...]:
+        return self.run.model, self.run.optimizer, self.scheduler, self.scaler
+
+    def train(self) -> None:
+        """Train for some epochs, and write down the loss on all images after each batch."""
+        for _ in range(_EPOCHS):
+            for x, y in self.run.loader:
+                self.run.optimizer.zero_grad()
+                with torch.autocast(self.run.device, dtype=torch.float16):
+                    loss = self.run.loss_fn(self.run.model(x), y)
+                self.scaler.scale(loss).backward()
+                self.scaler.step(self.run.optimizer)
+                self.scaler.update()
+                self.losses.append(self.run.loss() / _LOSS_WEIGHT)
+            self.scheduler.step()
+
+
+def observe(functions: Functions, seed: int) -> Observed:
+    """Train, save, start a new job, load, and train on: the loss after each batch, before and after."""
+    save, load = functions
+    first, second = (_Job(training(seed, loss_weight=_LOSS_WEIGHT)) for _ in range(2))
+    first.train()
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "checkpoint.pt"
+        with torch.random.fork_rng():  # loading sets the random numbers, which are not ours to set
+            save(path, *first.objects(), _EPOCHS)
+            load(path, *second.objects())
+    second.train()
+    stood = next((i for i, loss in enumerate(second.losses) if loss != first.losses[-1]), len(second.losses))
+    losses = (*first.losses, *second.losses)
+    return Observed(
+        (Curve(_LOSS, "batch", losses),), {"batches before the restart": len(first.losses), _STILL: stood}
+    )
+
+
+def shows(seen: Observed) -> bool:
+    """Whether several batches pass after the restart without any effect."""
+    return seen.numbers[_STILL] >= 3
+
+
+CASE = Case(
+    silent=True,
+    symptom="Each time the job is restarted from its checkpoint the loss stands perfectly still for some "
+    "batches, then goes on falling from where it was.",
+    code="scaler_not_restored",
+    diagnoses=(
+        Diagnosis(
+            "the loss scale starts anew after a restart",
+            "At 65536 every batch overflows until the scale has been halved often enough, as at the very "
+            "beginning of the training; the checkpoint does not hold what the first job had learned.",
+            right=True,
+        ),
+        Diagnosis(
+            "the optimizer's momentum is lost in a restart",
+            "Then the first steps would be shorter than before; here there are none.",
+        ),
+        Diagnosis(
+            "the learning rate is not restored",
+            "Another rate makes longer or shorter steps, and does not come right by itself.",
+        ),
+        Diagnosis(
+            "the weights are saved in fp16 and come back rounded",
+            "The loss after loading is that before saving, to the last digit.",
+        ),
+        Diagnosis(
+            "the first batches after a restart are those that were trained on last",
+            "On batches that it knows a model learns little, but its weights move.",
+        ),
+    ),
+    seen_at=(
+        Sighting(
+            "https://github.com/huggingface/transformers/pull/11663",
+            "The last thing that the Trainer's checkpoints lacked to resume exactly.",
+        ),
+        Sighting(
+            "https://github.com/ultralytics/ultralytics/pull/22189",
+            "YOLO's checkpoints got the scaler's state in 2025, for slow starts after resuming.",
+        ),
+        Sighting(
+            "https://github.com/facebookresearch/detectron2/pull/3686",
+            "There was a state_dict for it, and nothing wrote it to the file.",
+        ),
+    ),
+    observe=observe,
+    shows=shows,
+    choices=(
+        pieces(
+            ('        "model": model.state_dict(),\n        "optimizer": optimizer.state_dict(),\n',),
+            ('        "optimizer": optimizer.state_dict(),\n        "model": model.state_dict(),\n',),
+        ),
+        pieces(
+            ('"model": model', 'state["model"]'),
+            ('"weights": model', 'state["weights"]'),
+            ('"net": model', 'state["net"]'),
+        ),
+        pieces(
+            ('"epoch": epoch', 'state["epoch"]'),
+            ('"epochs_done": epoch', 'state["epochs_done"]'),
+            ('"finished": epoch', 'state["finished"]'),
+        ),
+        pieces(('        "rng"', 'state["rng"]'), ('        "cpu_rng"', 'state["cpu_rng"]')),
+        names("state", "saved", "everything", "snapshot"),
+        names("path", "target", "filename"),
+        names("model", "net", "network"),
+        names("scheduler", "schedule", "lr_scheduler"),
+    ),
+)

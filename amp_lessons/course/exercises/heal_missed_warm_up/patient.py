@@ -1,0 +1,113 @@
+"""Schedule and averaged weights advanced for every batch, also where the scaler skipped the step."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from torch.optim.lr_scheduler import LambdaLR
+from torch.optim.swa_utils import AveragedModel
+
+from amp_lessons.course.exercises.patients.case import (
+    LOOP_NAMES,
+    Case,
+    Curve,
+    Diagnosis,
+    Observed,
+    Sighting,
+    names,
+    pieces,
+)
+from amp_lessons.course.exercises.patients.digits import training
+
+_EPOCHS, _WARM_UP = 4, 8  # steps of warm-up: no more than the batches that overflow, and one
+_LOSS_WEIGHT = 2.0**10  # so that the scale has to be halved about seven times before gradients fit into fp16
+_RATE = "learning rate of each step that was made, as a fraction of the full one"
+_UPDATES = "updates of the averaged weights for each step that was made"
+
+
+def observe(loop: Callable[..., Any], seed: int) -> Observed:
+    """Train on the digits with a warm-up: losses, the rate of each step, how often weights were averaged."""
+    run = training(seed, loss_weight=_LOSS_WEIGHT)
+    full, rates = run.optimizer.param_groups[0]["lr"], []
+    run.optimizer.register_step_pre_hook(lambda o, *_: rates.append(o.param_groups[0]["lr"] / full))
+    scheduler = LambdaLR(run.optimizer, lambda step: min(1.0, (step + 1) / _WARM_UP))
+    average = AveragedModel(run.model)
+    losses = run.run(loop, _EPOCHS, scheduler=scheduler, average=average)
+    return Observed(
+        (
+            Curve("mean loss", "epoch", tuple(loss / _LOSS_WEIGHT for loss in losses)),
+            Curve(_RATE, "step", tuple(rates)),
+        ),
+        {_UPDATES: int(average.n_averaged) / run.steps},
+    )
+
+
+def shows(seen: Observed) -> bool:
+    """Whether the very first step was made at more than half the full rate, or averages outnumber steps."""
+    return seen.curve(_RATE)[0] > 0.5 or seen.numbers[_UPDATES] > 1
+
+
+CASE = Case(
+    silent=False,  # PyTorch warns where the first step of all is skipped, and says "wrong order"
+    symptom="A warm-up over eight steps has no effect: the first step that moves a weight is made at the "
+    "full learning rate or close to it. PyTorch warns that lr_scheduler.step() was called before "
+    "optimizer.step().",
+    code="schedule_on_skipped_step",
+    diagnoses=(
+        Diagnosis(
+            "schedule and average also go on where a batch overflowed and no step was made",
+            "The first batches of an fp16 training overflow until the scale fits. The schedule counts them "
+            "as steps, and the warm-up is over when the first step comes.",
+            right=True,
+        ),
+        Diagnosis(
+            "scheduler.step() stands before optimizer.step()",
+            "That is how PyTorch's warning reads. The order in the code is right.",
+        ),
+        Diagnosis(
+            "the warm-up is too short for this learning rate",
+            "In bf16 the same warm-up is long enough for the same rate.",
+        ),
+        Diagnosis(
+            "the gradients are applied while they are still scaled",
+            "Then a step would be tens of thousands of times too long, and the loss NaN.",
+        ),
+        Diagnosis(
+            "the averaged weights are kept in 16 bits",
+            "They are a copy of the model's, in fp32; and it is the learning rate that is wrong.",
+        ),
+    ),
+    seen_at=(
+        Sighting(
+            "https://github.com/Lightning-AI/pytorch-lightning/issues/18828",
+            "The scheduler moves on although the step was skipped in 16-mixed.",
+        ),
+        Sighting(
+            "https://github.com/huggingface/transformers/pull/11144",
+            "The Trainer compares the scale before and after, and leaves the scheduler alone if it changed.",
+        ),
+        Sighting(
+            "https://github.com/NVIDIA-NeMo/Speech/pull/3293",
+            "NeMo put its scheduler back by hand after skipped steps.",
+        ),
+        Sighting(
+            "https://github.com/pytorch/pytorch/issues/67590",
+            "Asked since 2021: a scaler that says whether the step was made.",
+        ),
+    ),
+    observe=observe,
+    shows=shows,
+    choices=(
+        pieces(
+            ("            optimizer.zero_grad()\n            with", "            total += loss.item()\n"),
+            ("            with", "            total += loss.item()\n            optimizer.zero_grad()\n"),
+        ),
+        pieces(
+            ("optimizer.zero_grad()",), ("model.zero_grad()",), ("optimizer.zero_grad(set_to_none=True)",)
+        ),
+        pieces(("enabled=dtype == torch.float16",), ("enabled=(dtype is torch.float16)",)),
+        names("scaler", "grad_scaler", "amp_scaler"),
+        *LOOP_NAMES,
+    ),
+)

@@ -1,0 +1,142 @@
+"""A batch that overflows in front of a BatchNorm: its step is skipped, its statistics stay."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import nn
+
+from amp_lessons.course.exercises.patients.case import (
+    Case,
+    Curve,
+    Diagnosis,
+    Observed,
+    Sighting,
+    names,
+    pieces,
+)
+from amp_lessons.course.material.data import LabelledImages, batches, digits
+from amp_lessons.course.material.models import CLASSES, seeded
+from amp_lessons.devices import default_device
+
+_EPOCHS, _BRIGHT_IN = 6, 2
+_IMAGES, _BATCH, _WIDTH, _LR = 256, 32, 32, 0.1
+# as a camera counts: fp16 holds the layer's sums, but not those of an image four times as bright
+_COUNTS, _BRIGHTER = 20_000.0, 4.0
+_FINITE = "fraction of the weights that are finite at the end"
+
+
+def observe(step: Callable[..., Any], seed: int) -> Observed:
+    """Train on the digits, of which one is too bright once, and evaluate in fp32 after each epoch."""
+    data, device = digits().train, default_device().type
+    loader = batches(
+        LabelledImages(data.images[:_IMAGES] * _COUNTS, data.labels[:_IMAGES]), _BATCH, seed=seed
+    )
+    model = seeded(_network, seed).to(device)
+    optimizer, scaler = torch.optim.SGD(model.parameters(), lr=_LR), torch.amp.GradScaler(device)
+    losses, tested = [], []
+    for epoch in range(_EPOCHS):
+        for number, (images, labels) in enumerate(loader):
+            images = images.to(device, copy=True)
+            if (epoch, number) == (_BRIGHT_IN, seed % len(loader)):
+                images[3] *= _BRIGHTER
+            asked = {"device_type": device, "dtype": torch.float16}
+            loss = step(model, images, labels.to(device), optimizer, F.cross_entropy, scaler, **asked)
+            losses.append(float(loss))
+        tested.append(_test(model.eval(), loader, device))
+        model.train()
+    finite = torch.cat([each.detach().isfinite().flatten() for each in model.parameters()]).float().mean()
+    curves = (
+        Curve("loss in training", "batch", tuple(losses)),
+        Curve("loss in the test", "epoch", tuple(tested)),
+    )
+    return Observed(curves, {_FINITE: float(finite)})
+
+
+def _network() -> nn.Module:
+    return nn.Sequential(nn.Linear(64, _WIDTH), nn.BatchNorm1d(_WIDTH), nn.ReLU(), nn.Linear(_WIDTH, CLASSES))
+
+
+@torch.no_grad()
+def _test(model: nn.Module, loader: list[Any], device: str) -> float:
+    losses = [
+        float(F.cross_entropy(model(images.to(device)), labels.to(device))) for images, labels in loader
+    ]
+    return sum(losses) / len(losses)
+
+
+def shows(seen: Observed) -> bool:
+    """Whether one loss of training is no number and the others fall, and tests are NaN from then on."""
+    losses, tested = (torch.tensor(seen.curve(f"loss in {where}")) for where in ("training", "the test"))
+    good = losses[losses.isfinite()]
+    falls = len(good) == len(losses) - 1 and good[-5:].mean() < good[:5].mean()
+    broken = tested[:_BRIGHT_IN].isfinite().all() and tested[_BRIGHT_IN:].isnan().all()
+    return bool(falls and broken)
+
+
+CASE = Case(
+    silent=False,
+    symptom="In training one loss is NaN, and all others fall as they should; in every test since then the "
+    "loss is NaN, in fp32 too.",
+    code="buffers_not_finite",
+    diagnoses=(
+        Diagnosis(
+            "the batch that overflowed is still in the statistics that evaluation uses",
+            "Its step was left out, its forward pass was not: it wrote inf and NaN into the running mean and "
+            "variance, and no later batch removes them. Training uses the statistics of each batch.",
+            right=True,
+        ),
+        Diagnosis(
+            "inf has reached the weights",
+            "All of them are finite at the end, and with inf among them training would be NaN as well.",
+        ),
+        Diagnosis(
+            "evaluation overflows in fp16",
+            "It runs in fp32, and the first tests, on the same images, were sound.",
+        ),
+        Diagnosis(
+            "the test has an image that does not fit, as training had one",
+            "It is the same test each time, and was sound before that epoch.",
+        ),
+        Diagnosis(
+            "evaluation mode was forgotten, so that dropout and the batch's own statistics are used",
+            "With the batch's own statistics the loss would be as finite as that of training.",
+        ),
+    ),
+    seen_at=(
+        Sighting(
+            "https://github.com/pytorch/pytorch/issues/88474",
+            "The NaN gradient is skipped, the running mean is destroyed, and only validation shows it.",
+        ),
+        Sighting(
+            "https://github.com/pytorch/pytorch/issues/90342",
+            "An inf comes into a BatchNorm under AMP; somebody puts its statistics back by hand.",
+        ),
+        Sighting(
+            "https://github.com/pytorch/pytorch/issues/58392",
+            "Under autocast a model gave numbers in training mode, and NaN in evaluation mode.",
+        ),
+    ),
+    observe=observe,
+    shows=shows,
+    choices=(
+        pieces(
+            ("    optimizer.zero_grad()\n    with", "    scaler.scale"),
+            ("    with", "    optimizer.zero_grad()\n    scaler.scale"),
+        ),
+        pieces(
+            ("loss = loss_fn(model(inputs), targets)",),
+            ("outputs = model(inputs)\n        loss = loss_fn(outputs, targets)",),
+        ),
+        pieces(
+            ("optimizer.zero_grad()",), ("model.zero_grad()",), ("optimizer.zero_grad(set_to_none=True)",)
+        ),
+        names("inputs, targets", "x, y", "images, labels", "batch, wanted", "features, classes"),
+        names("model", "net", "network"),
+        names("scaler", "grad_scaler", "amp_scaler"),
+        names("loss", "batch_loss", "error"),
+    ),
+)

@@ -1,0 +1,103 @@
+"""Gradients unscaled after each batch of a window: those of earlier batches are divided again and again."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from torch import Tensor
+
+from amp_lessons.course.exercises.patients.case import (
+    LOOP_NAMES,
+    Case,
+    Curve,
+    Diagnosis,
+    Observed,
+    Sighting,
+    names,
+    pieces,
+)
+from amp_lessons.course.exercises.patients.digits import Training, training
+
+_EPOCHS, _WINDOW = 6, 4
+_DIFFERENCE = "difference that wrong labels in three of four batches make, as a fraction of the way moved"
+
+
+def observe(loop: Callable[..., Any], seed: int) -> Observed:
+    """Train twice in windows of four batches: as it should be, and with wrong labels in the first three."""
+    right, wrong = training(seed, lr=0.6), training(seed, lr=0.6)
+    wrong.loader = [
+        (x, y if (i + 1) % _WINDOW == 0 else (y + 1) % 10) for i, (x, y) in enumerate(wrong.loader)
+    ]
+    losses = right.run(loop, _EPOCHS, accumulation_steps=_WINDOW)
+    wrong.run(loop, _EPOCHS, accumulation_steps=_WINDOW)
+    astray = float((right.weights() - wrong.weights()).norm() / _way(right).norm())
+    return Observed((Curve("mean loss", "epoch", tuple(losses)),), {_DIFFERENCE: astray})
+
+
+def _way(run: Training) -> Tensor:
+    return run.weights() - run.start
+
+
+def shows(seen: Observed) -> bool:
+    """Whether three batches of four hardly matter.
+
+    In fp16 a gradient that was divided by 65536 twice is a 65536th of what it should be.
+    """
+    return seen.numbers[_DIFFERENCE] < 1e-2
+
+
+CASE = Case(
+    silent=True,
+    symptom="With gradients accumulated over four batches it learns slowly, and wrong labels in the first "
+    "three of every four batches change next to nothing.",
+    code="update_every_batch",
+    diagnoses=(
+        Diagnosis(
+            "the gradients of a window are unscaled more than once",
+            "After each batch all that was added up so far is divided by 65536, and the scaler is told to "
+            "begin anew: the last batch is divided once, the others twice or more.",
+            right=True,
+        ),
+        Diagnosis(
+            "zero_grad() is called after each batch",
+            "That looks alike, the last batch alone would count; but it is called with the step only.",
+        ),
+        Diagnosis(
+            "the loss should not be divided by accumulation_steps",
+            "That makes the step shorter for all batches of a window alike; here three of them are missing.",
+        ),
+        Diagnosis(
+            "the step is made before the last backward pass of a window",
+            "Then the last batch would be the one that does not count in its window.",
+        ),
+        Diagnosis(
+            "the scaler skips most steps",
+            "Then the fourth batch would not count either.",
+        ),
+    ),
+    seen_at=(
+        Sighting(
+            "https://github.com/pytorch/pytorch/pull/36601",
+            "Several people had unscaled and updated in each iteration, so PyTorch's notes got an example.",
+        ),
+        Sighting(
+            "https://github.com/Lightning-AI/pytorch-lightning/pull/4441",
+            "Lightning unscaled after each backward pass, and now does so where a step follows.",
+        ),
+    ),
+    observe=observe,
+    shows=shows,
+    choices=(
+        pieces(
+            ("loss = loss_fn(model(inputs), targets)",), ("loss = loss_fn(model(inputs), targets).mean()",)
+        ),
+        pieces(("(i + 1) % accumulation_steps == 0",), ("not (i + 1) % accumulation_steps",)),
+        pieces(
+            ("optimizer.zero_grad()",), ("model.zero_grad()",), ("optimizer.zero_grad(set_to_none=True)",)
+        ),
+        pieces(("enabled=dtype == torch.float16",), ("enabled=(dtype is torch.float16)",)),
+        names("i", "number", "index", "k"),
+        *LOOP_NAMES,
+    ),
+)

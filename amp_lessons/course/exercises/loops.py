@@ -1,0 +1,1100 @@
+"""Judge a training loop by what it did on several problems: each update against the true gradient.
+
+Which mistake made a wrong update is told by what that mistake makes of the true gradient, or by what was
+called. What neither explains gets the deciding number, and what the audit says of it.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from types import ModuleType
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from amp_lessons import autocast
+from amp_lessons._base.worker.client import Worker
+from amp_lessons._base.worker.plain import Handle
+from amp_lessons.audit import catalogue
+from amp_lessons.audit.findings import Finding, failed, first, note, passed
+from amp_lessons.course.exercises import bed, loops_there
+from amp_lessons.course.exercises.attempt import Rejected
+from amp_lessons.course.exercises.loop_runs import (
+    STANDARD,
+    TINY_WEIGHT,
+    Entry,
+    Problem,
+    Run,
+    Window,
+    near,
+    same,
+)
+from amp_lessons.course.exercises.report import common_findings
+from amp_lessons.course.exercises.report.results import SideBySide
+from amp_lessons.formats.dtypes import dtype_name
+from amp_lessons.precisions import HALVES
+
+_THERE = loops_there.__name__
+_LEAST_ROUNDING = 0.25  # of what 16 bits leave in an update: 0.6 to 1 was seen there, 0.01 in fp32
+_TRIES, _FURTHER = 5, 1009  # of problems that are tried out, each so many seeds on
+_CLOSE = 2e-3  # a loss rounded to four digits still counts
+_HALVES = set(HALVES.values())
+_COUNTED = ("no", "one", "two", "three", "four")
+_ADVICE = "collect loss.item() for every batch and return one mean per epoch, as a list of floats"
+
+
+@dataclass(frozen=True)
+class Bench:
+    """How a loop is judged: on which problems, with which keyword arguments beyond device_type and dtype.
+
+    ``answer`` is the solution, as a loop; ``fields`` of ``Problem`` and ``constants`` are arguments.
+    ``there`` is the module whose ``train`` runs the loop in the worker, ``signature`` what the stub can be
+    called with where that is not what a loop is called with. ``mistakes`` looks for what is wrong with a run;
+    ``applied`` says which gradient an update is plain SGD on. With ``tries_out`` a problem is drawn again
+    until the solution is right on it: where no bound on a gradient's rounding says so beforehand.
+    """
+
+    answer: Callable[..., Any]
+    problems: tuple[Problem, ...] = STANDARD
+    fields: tuple[str, ...] = ()
+    constants: Mapping[str, float] = field(default_factory=dict)
+    there: ModuleType = loops_there
+    signature: tuple[int, tuple[str, ...]] | None = None
+    mistakes: Callable[[Run], list[Finding]] | None = None
+    applied: str = "true gradient"
+    tries_out: bool = False
+
+    def given(self, problem: Problem) -> dict[str, Any]:
+        """Return what the worker is told of a problem."""
+        return problem.given(self.fields, self.constants)
+
+    def require_callable(self, worker: Worker) -> None:
+        """Reject what cannot be called as the stub can."""
+        count, names = self.signature or (5, (*self.fields, *self.constants))
+        options: dict[str, Any] = dict.fromkeys((*names, "device_type", "dtype"))
+        bed.function(worker, self.answer.__name__, *[None] * count, **options)
+
+    def judge(self, worker: Worker, draw: torch.Generator) -> Iterator[Finding | SideBySide]:
+        """Let the loop train on one problem after another until one shows a mistake."""
+        self.require_callable(worker)
+        shift, runs = int(torch.randint(2**30, (), generator=draw)), []
+        train, find = f"{self.there.__name__}:train", self.mistakes or mistakes
+        for problem in self.problems:
+            drawn = self._drawn(problem, shift)
+            run = Run(drawn, worker.call(train, Handle(0), self.given(drawn)))
+            if not problem.poisoned and run.windows and all(window.overflowed for window in run.windows):
+                drawn = replace(drawn, epochs=2 * drawn.epochs)  # its scale has farther to fall
+                run = Run(drawn, worker.call(train, Handle(0), self.given(drawn)))
+            if found := find(run):
+                seen = worker.call(f"{_THERE}:audited", Handle(0), self.given(drawn), train)
+                raise Rejected(*_with_lines(run, found, seen), *self._comparisons(run, run))
+            runs.append(run)
+        poisoned = next(run for run in runs if run.problem.poisoned)
+        yield from _what_holds(self.applied, runs)
+        yield from _remarks(runs)
+        yield from self._comparisons(runs[min(1, len(runs) - 1)], poisoned)
+
+    def _drawn(self, problem: Problem, shift: int) -> Problem:
+        drawn = problem.drawn_anew(shift)
+        for _ in range(_TRIES if self.tries_out else 0):
+            if not (self.mistakes or mistakes)(Run(drawn, self.there.train(self.answer, self.given(drawn)))):
+                break
+            drawn = problem.drawn_anew(shift := shift + _FURTHER)
+        return drawn
+
+    def _comparisons(self, loss_run: Run, scale_run: Run) -> Iterator[SideBySide]:
+        """Put losses and scales beside those of the solution on the same problems."""
+        rights: dict[Problem, Run] = {}
+        for run in (loss_run, scale_run):
+            if run.problem not in rights:
+                told = self.there.train(self.answer, self.given(run.problem))
+                rights[run.problem] = Run(run.problem, told)
+        losses = [tuple(each.loss for each in run.seen) for run in (rights[loss_run.problem], loss_run)]
+        yield SideBySide("loss of each batch, in the order of training", "batch", *losses)
+        if scale_run.problem.dtype == torch.float16:
+            steps = scale_run.problem.accumulation_steps
+            both = rights[scale_run.problem], scale_run
+            scales = [tuple(_scale(each, steps) for each in run.seen) for run in both]
+            yield SideBySide("loss scale at each batch", "batch", *scales)
+
+
+def mistakes(run: Run) -> list[Finding]:
+    """List the independent mistakes of one run, the root cause first."""
+    problem = run.problem
+    when = f"seen when {_COUNTED[len(problem.poisoned)]} batches overflow in fp16" if problem.poisoned else ""
+    when = "seen when dtype is torch.bfloat16" if problem.dtype == torch.bfloat16 else when
+    found = first(conduct(run, when))
+    if found is not None:
+        return [found]
+    each = [first(precision(run))]
+    if each[0] is None or each[0].code in ("backward_in_autocast", "evaluation_mode"):
+        each.append(first(_updates(run)))  # which can still be told beside these two
+    if not problem.poisoned and problem.loss_weight >= TINY_WEIGHT:  # where it holds plain numbers
+        each.append(first(history(run)))
+    root = [one for one in each if one is not None]
+    return [replace(one, message=f"{one.message} ({when})" if when else one.message) for one in root]
+
+
+def conduct(run: Run, when: str) -> Iterator[Finding]:
+    """Find an exception, what no attempt may do, and a function that ran nothing."""
+    told = run.told
+    if told["patched"]:
+        yield common_findings.patching(told["patched"])
+    if told["raised"]:
+        yield _raised(run, when)
+    if told["left"]:
+        yield common_findings.leaving(told["left"])
+    if told["history"]["kind"] in ("generator", "coroutine"):
+        why = "the function contains yield or async, so that calling it ran nothing"
+        yield _wrong_type(f"a {told['history']['kind']}: {why}")
+
+
+def _raised(run: Run, when: str) -> Finding:
+    """Say of an exception what led to it, where the numbers tell; the audit may know more."""
+    raised, problem = bed.as_raised(run.told["raised"]), run.problem
+    text = next(iter(raised.text.strip().splitlines()), "")
+    kinds, finding = raised.kinds, None
+    if kinds[0] == "NotImplementedError" and raised.by_statement:
+        raise Rejected(common_findings.NOT_ATTEMPTED)
+    if "Exception" not in kinds:
+        return common_findings.blocking(f"called exit(), or raised {kinds[0]}")
+    if any(dtype != torch.float32 for dtype in run.told["weight_dtypes"]):
+        finding = catalogue.precision.half_parameters()
+    elif "does not require grad" in text or (not run.seen and run.told["without_graph"]):
+        finding = catalogue.steps.no_graph()
+    elif (
+        "checks were recorded for" in text
+        and run.seen
+        and not run.seen[-1].begun
+        and not math.isfinite(run.seen[-1].loss)
+    ):
+        finding = catalogue.steps.step_without_backward(left_out=True)
+    elif "checks were recorded prior" in text and run.seen:
+        finding = _updated_without_a_check(run)
+    elif "backward through the graph" in text and not any(run.seen[-1].filled):
+        finding = catalogue.steps.graph_used_twice(
+            "torch.autograd.grad, for a gradient penalty say, had gone through the loss before, and freed "
+            "its graph",
+            "this exercise asks for the gradient of the loss alone; a penalty needs create_graph=True, which "
+            "keeps the graph",
+        )
+    elif "have the same dtype" in text:
+        finding = failed(
+            "cast_by_hand",
+            "an operation met a 16-bit and a 32-bit tensor: something was cast by hand where autocast is off",
+            "remove the casts by hand and run forward and loss inside torch.autocast",
+        )
+    elif "non-finite, so it cannot be clipped" in text:
+        finding = catalogue.scaler.clip_raises_on_overflow()
+    elif "keyword argument 'device_type'" in text:
+        finding = failed(
+            "old_autocast",
+            "torch.cuda.amp.autocast is the old spelling for CUDA only, and takes no device_type",
+            "write torch.autocast(device_type, dtype=dtype)",
+        )
+    elif run.order and run.order[-1] in dict(problem.poisoned) and "inf checks" not in text:
+        finding = catalogue.scaler.stops_at_overflow(": ".join(filter(None, [kinds[0], text[:300]])))
+    if finding is None:
+        said = bed.said_of(raised)
+        return replace(said, message=f"{said.message} ({when})" if when else said.message)
+    place = f" [PyTorch noticed in {raised.line}]" if raised.line else ""
+    return replace(finding, message=f"{finding.message}{f', {when}' if when else ''}{place}")
+
+
+def _updated_without_a_check(run: Run) -> Finding | None:
+    """Say why the scaler had looked at no gradients, where the gradients tell: divided by hand, or
+    overflowed.
+    """
+    entry, names = run.seen[-1], [call.name for call in run.seen[-1].calls]
+    if run.problem.accumulation_steps > 1 and not {"scaler.step", "optimizer.step"} & set(names):
+        return catalogue.scaler.update_every_batch()
+    direct = entry.called("optimizer.step", directly=True)
+    if not direct or entry.left is None:
+        return None
+    given = direct[-1].gradients
+    if not given.isfinite().all():
+        return catalogue.scaler.step_bypasses_scaler("optimizer.step() was called directly")
+    if not given.norm() < entry.left.norm() / 4:
+        return None
+    return catalogue.scaler.update_without_step(
+        "after optimizer.step(), of which the scaler knows nothing: the gradients had been divided by hand",
+        "leave the division to scaler.unscale_(optimizer), which also looks for inf, and the step to "
+        "scaler.step(optimizer)",
+    )
+
+
+# --- in which dtype forward, loss and backward ran
+
+
+def precision(run: Run) -> Iterator[Finding]:
+    """Find what ran in another dtype than asked for, what may be the cause of others first."""
+    seen, half = run.seen, dtype_name(run.problem.dtype)
+    forwards = [entry for entry in seen if entry.inputs is not None]
+    if not seen:
+        if run.told["without_graph"]:
+            yield catalogue.steps.no_graph()
+        yield failed(
+            "loss_fn_unused",
+            "loss_fn was never called with gradients enabled: nothing was trained with it",
+            "compute loss = loss_fn(model(inputs), targets) for every batch of the loader",
+        )
+    used = [entry.weight_dtype for entry in forwards if entry.own]
+    if any(dtype != torch.float32 for dtype in (*used, *run.told["weight_dtypes"])):
+        yield catalogue.precision.half_parameters()
+    if forwards and torch.equal(run.start, run.end) and not any(entry.own for entry in forwards):
+        yield failed(
+            "model_not_trained",
+            "a copy of the model was trained: the weights of the model that was passed in never changed",
+            "call model(inputs) on the model you were given",
+        )
+    if not all(entry.training for entry in forwards):
+        yield catalogue.precision.evaluation_mode("while it was trained")
+    without = sum(entry.autocast is None for entry in forwards)
+    if without:
+        which = (
+            f"{without} of {len(forwards)} forward passes" if without < len(forwards) else "the forward pass"
+        )
+        yield catalogue.precision.no_autocast(f"{which} model(inputs)", half)
+    for entry in forwards:
+        if entry.autocast is not None and entry.autocast != run.problem.dtype:
+            ran_in = dtype_name(entry.autocast)
+            yield catalogue.precision.wrong_autocast_dtype("autocast", ran_in, run.problem.dtype)
+    if any(entry.stale for entry in forwards):
+        yield catalogue.precision.one_big_autocast()
+    scaled = run.calls("scale")
+    if any(call.elements != 1 for call in scaled):
+        yield catalogue.steps.outputs_scaled()
+    losses = {entry.loss_dtype for entry in seen}
+    if not any(entry.loss_autocast for entry in seen) and losses & _HALVES:
+        yield catalogue.steps.loss_outside_autocast(half)
+    for dtype in (losses | {call.dtype for call in scaled if call.dtype}) & _HALVES:
+        yield catalogue.steps.loss_in_half(dtype_name(dtype))
+    if any(entry.backward_autocast for entry in seen):
+        yield catalogue.precision.backward_in_autocast(half)
+
+
+# --- were all batches trained on, as they are, with the optimizer that was given?
+
+
+def coverage(run: Run) -> Iterator[Finding]:
+    """Find batches left out or changed, and another optimizer, or other weights, than were given."""
+    given = [tensor for batch in run.problem.drawn[1] for tensor in batch]
+    pairs = zip([tensor for batch in run.told["batches"] for tensor in batch], given, strict=True)
+    if not all(a.dtype == b.dtype and a.shape == b.shape and torch.equal(a, b) for a, b in pairs):
+        hint = "make new tensors instead of changing the batch in place"
+        yield common_findings.inputs_changed("the loader's own tensors", hint)
+    if any(call.arguments for call in run.calls("scaler.step")):
+        yield catalogue.scaler.closure()
+    yield from _batches(run)
+    stepped = run.calls("optimizer.step")
+    if not run.told["settings_kept"]:
+        yield failed(
+            "optimizer_changed",
+            "the settings of the optimizer that was passed in (its learning rate, say) are different after "
+            "training",
+            "leave the optimizer's settings to whoever made it; scaling is undone by the scaler, not by the "
+            "learning rate",
+        )
+    if stepped and all(call.owner != run.told["optimizer"] for call in stepped):
+        yield _optimizer_unused()
+    first_weights = run.seen[0].weights
+    if not torch.equal(run.start, first_weights):
+        rounded = [d for d in _HALVES if torch.equal(run.start.to(d).float(), first_weights)]
+        how = "whatever the model had learned is lost"
+        if rounded:
+            how = f"rounded to {dtype_name(rounded[0])}, as a cast of the model there and back does"
+        yield failed(
+            "weights_reset",
+            f"the weights were changed before the first batch: {how}",
+            "train the model as it is passed in",
+        )
+
+
+def _batches(run: Run) -> Iterator[Finding]:
+    problem, bad = run.problem, dict(run.problem.poisoned)
+    per_epoch = [i for i in range(len(problem.batch_sizes)) if i not in bad]
+    wanted, seen = (
+        per_epoch * problem.epochs,
+        [i for i in run.order if not bad or (i is not None and i not in bad)],
+    )
+    if None in seen:
+        yield failed(
+            "inputs_altered",
+            "the model was given other values than the loader yields: a batch was changed on its way to "
+            "model(inputs)",
+            "pass the inputs as they are; autocast does the casting",
+        )
+    if len(seen) < len(wanted) and bad:
+        yield catalogue.scaler.stops_at_overflow()
+    if len(seen) < len(wanted):
+        steps, batches = problem.accumulation_steps, len(problem.batch_sizes)
+        full = problem.epochs * (batches // steps * steps)
+        left_over = ": those left over at the end of an epoch were not" if len(seen) == full else ""
+        yield failed(
+            "batches_skipped",
+            f"only {len(seen)} of {len(wanted)} batches were trained on ({problem.epochs} epochs of "
+            f"{batches} batches){left_over}",
+            "loop over the whole loader anew in each epoch",
+        )
+    size = len(seen) // problem.epochs
+    if len(seen) > len(wanted) or any(
+        sorted(filter(lambda i: i is not None, seen[at : at + size])) != per_epoch  # type: ignore[type-var]
+        for at in range(0, len(seen), size)
+    ):
+        yield failed(
+            "batches_repeated",
+            f"{len(seen)} training passes were made over {len(wanted)} batches: some batches were used more "
+            "often than others",
+            "one forward, backward and step per batch of the loader",
+        )
+
+
+def _optimizer_unused() -> Finding:
+    return failed(
+        "optimizer_unused",
+        "the optimizer that was passed in never stepped; its settings, and any schedule on them, were "
+        "ignored",
+        "step the optimizer you were given, with scaler.step(optimizer)",
+    )
+
+
+# --- updates, in the order of time: what goes wrong first is the cause of what follows
+
+
+def _updates(run: Run) -> Iterator[Finding]:
+    yield from coverage(run)
+    yield from not_scaled(run)
+    wrong: list[Window] = []
+    for before, window in zip([None, *run.windows], run.windows, strict=False):
+        yield from _backward_passes(window, before)
+        if window.overflowed or window.left_out or window.hidden:
+            yield from overflow(window)
+        elif (
+            not window.poisoned
+        ):  # at a scale so low that nothing overflows, a huge but finite update is right
+            yield from _update(window, wrong)
+    if wrong:  # and no window shows why
+        yield _wrong_update(wrong[0])
+    yield from scale_after_overflow(run.windows)
+    if run.problem.poisoned:
+        return
+    if all(window.overflowed for window in run.windows):
+        yield failed(
+            "scale_too_large",
+            f"not one step was taken: the scale begins at {run.windows[0].begun:g}, every batch "
+            "overflowed, and halving it once per batch was not enough",
+            "leave init_scale at its default, 65536",
+        )
+    if all(call.owner != run.told["optimizer"] for call in run.calls("optimizer.step")):
+        yield _optimizer_unused()
+    if run.problem.loss_weight > TINY_WEIGHT:
+        with autocast.cuda_rules():
+            along, length = map(sum, zip(*(window.rounding() for window in run.windows), strict=True))
+        if length and not _LEAST_ROUNDING < along / length < 2.0:
+            half = dtype_name(run.problem.dtype)
+            share = f"{along / length:.0%} of the rounding that {half} leaves in updates"
+            yield catalogue.precision.no_autocast(f"by {share}, the forward pass", half)
+
+
+def not_scaled(run: Run, most: float = 1.0) -> Iterator[Finding]:
+    """Find a scaler that is left from another call, and a loss that went backward in fp16 as it is.
+
+    Without a scaler's scale, a loss that was multiplied by up to ``most`` counts as not scaled, too.
+    """
+    window, scaled = run.windows[0], run.calls("scale")
+    if scaled and scaled[0].clean > 0:
+        yield failed(
+            "scaler_kept",
+            f"the scaler had counted {scaled[0].clean} steps before the first batch: it, or its state, is "
+            "left from an earlier call, of another model and perhaps in another dtype, whose scale says "
+            "nothing about this one, and which decided whether it is enabled",
+            "make the scaler inside the function: a default argument, a global variable and an attribute "
+            "of the function live as long as the process",
+        )
+    most = most if window.scale == 1.0 else 1.0
+    if run.problem.dtype != torch.float16 or not window.last.begun or not window.last.begun[-1] <= most:
+        return
+    if window.last.begun[-1] == 0.0:
+        yield failed(
+            "loss_cut_off",
+            "backward reached the loss with a gradient of zero: the loss was clamped or replaced before "
+            "backward",
+            "call backward on the scaled loss as loss_fn returned it",
+        )
+    if window.scale > 1.0:
+        yield catalogue.steps.scaled_loss_discarded(f"{window.scale:g}")
+    made = run.calls("GradScaler", "scale")
+    why = "no GradScaler was used"
+    if any(not call.enabled for call in made):
+        why = "the GradScaler is switched off in fp16: enabled=False, or made for a device that is not there"
+    elif scaled:
+        why = "the loss scale is 1"
+    elif made:
+        why = "a GradScaler was made, but scaler.scale(loss) was never called"
+    hint = "multiply the loss before backward: a torch.amp.GradScaler does, made once and enabled in fp16"
+    yield catalogue.steps.loss_not_scaled(why, _vanished(window), hint=hint)
+
+
+def _vanished(window: Window) -> str:
+    """Say which share of a window's gradients became zero, where they can be seen."""
+    if window.left is None:
+        return "small gradients vanish in fp16"
+    true = window.gradient != 0
+    share = float(((window.left == 0) & true).sum() / true.sum())
+    if share < 0.01:
+        return "gradients below 2⁻²⁵ vanish in fp16"
+    return f"{share:.0%} of the gradients of the first batch became zero"
+
+
+def _backward_passes(window: Window, before: Window | None) -> Iterator[Finding]:
+    """Find a loss that went backward twice or never, gradients of earlier windows, and another loss."""
+    for entry in window.entries:
+        if max(entry.filled) > 1:
+            yield catalogue.steps.backward_twice()
+        late = entry.late and not window.problem.one_backward
+        if late or (not entry.begun and not window.left_out):
+            yield _no_backward(window)
+    filled = next((entry for entry in window.entries if any(entry.filled)), None)
+    if filled is not None and filled.leftover:
+        if before is not None:
+            yield from _carried_over(before)
+        yield catalogue.steps.no_zero_grad()
+    yield from _other_loss(window)
+
+
+def _carried_over(window: Window) -> Iterator[Finding]:
+    """Find a window without a step because the loop went on at its last batch: the loss was not finite."""
+    asked_for = window.called("optimizer.step", "scaler.step")
+    if window.size > 1 and not math.isfinite(window.last.loss) and not asked_for:
+        yield failed(
+            "steps_too_rarely",
+            "the loss of a window's last batch was not finite, and where the loop went on to the next one "
+            "(by continue, say) it left out the window's step as well: the gradients of its other batches "
+            "were counted in the next window",
+            _WHATEVER_ITS_LOSS,
+        )
+
+
+def _other_loss(window: Window) -> Iterator[Finding]:
+    """Compare the losses with those of the model's plain outputs and the loader's targets."""
+    if window.poisoned or window.moved_within:
+        return
+    for entry, (right, _) in zip(window.entries, window.truths, strict=True):
+        loss = entry.loss - window.problem.offset
+        if math.isfinite(loss) and not math.isclose(loss, right, rel_tol=0.05):
+            yield failed(
+                "other_loss",
+                f"the loss of a batch is {entry.loss:.4g}, where loss_fn(model(inputs), targets) is "
+                f"{right + window.problem.offset:.4g}: loss_fn was given other outputs or targets (a softmax "
+                "before a cross entropy, for one)",
+                "call loss_fn on the model's outputs and the batch's own targets, as they are",
+            )
+
+
+_WHATEVER_ITS_LOSS = (
+    "do for every batch the same, whatever its loss: scaler.step leaves out the step of a window whose "
+    "gradients are not finite, and scaler.update lowers the scale"
+)
+
+
+def _no_backward(window: Window) -> Finding:
+    if not window.problem.one_backward and any(entry.late for entry in window.run.seen):
+        return failed(
+            "losses_summed",
+            "the losses of several batches went through one backward pass together: the graphs of all of "
+            "them were kept in memory at once",
+            "call scaler.scale(loss).backward() for every batch, right after its forward pass",
+        )
+    return failed(
+        "no_backward",
+        "a loss was computed but backward was never called on it",
+        "call scaler.scale(loss).backward() for every batch",
+    )
+
+
+def overflow(window: Window) -> Iterator[Finding]:
+    """Look at a window whose gradients overflowed: it must leave the weights alone."""
+    lost = [i for i, entry in enumerate(window.entries[:-1]) if not math.isfinite(entry.loss)]
+    thrown = any(
+        window.entries[i].called("zero_grad") and any(e.begun for e in window.entries[:i]) for i in lost
+    )
+    if thrown and window.moved:
+        yield _window_cleared(
+            "a batch had a loss that was not finite, those before it were thrown away, and the step was "
+            "made with those behind it",
+            _WHATEVER_ITS_LOSS,
+        )
+    if window.hidden:
+        yield catalogue.scaler.overflow_hidden()
+    alone = window.left_out and not window.overflowed and bool(window.after.isfinite().all())
+    if alone or not (window.moved or window.moved_within):
+        return
+    looked_at = [call.gradients for call in window.called("unscale_")]
+    noticed = any(not gradients.isfinite().all() for gradients in looked_at)
+    if window.given is not None and window.given.isfinite().all() and not noticed:
+        yield catalogue.scaler.overflow_hidden()
+    if window.called("optimizer.step", directly=True):
+        yield catalogue.scaler.step_bypasses_scaler("optimizer.step() was called directly")
+    if window.given is None:
+        yield catalogue.steps.weights_changed("a batch overflowed and its step was skipped")
+    yield catalogue.scaler.overflow_not_skipped("they are now inf or NaN, or moved by garbage")
+
+
+def scale_after_overflow(windows: list[Window]) -> Iterator[Finding]:
+    """Find a scale that does not fall after an overflow, or rises again otherwise than by its scaler."""
+    for window, later in itertools.pairwise(windows):
+        scales = [each.scale if each.scale > 1 else each.begun for each in (windows[0], window, later)]
+        owners = [{call.owner for call in each.called("scale")} for each in (window, later)]
+        another = bool(owners[1] - owners[0])
+        if window.overflowed and later.last.begun and not scales[2] < scales[1]:
+            given = [call.gradients for call in window.called("unscale_", "optimizer.step")]
+            if not another and given and given[-1].isfinite().all():
+                yield catalogue.scaler.overflow_hidden()
+            if not another:
+                yield catalogue.scaler.scale_never_lowered(scales[1], scales[2])
+            yield catalogue.scaler.scaler_recreated()
+        if scales[2] > scales[1] and owners[0] and another:
+            yield catalogue.scaler.scaler_recreated()
+        updated = window.called("updated")
+        if updated and later.called("scale") and later.scale > updated[-1].scale:
+            yield catalogue.scaler.scale_reset(f"from {updated[-1].scale:g} back to {later.scale:g}")
+        begun = later.called("scale")
+        if scales[2] < scales[0] and updated and begun and begun[0].clean < updated[-1].clean and another:
+            yield catalogue.scaler.scaler_recreated(
+                "it knows the scale of the old one, but counts clean steps from 0 again, so that with short "
+                "epochs the scale never grows",
+                "make one GradScaler before the first epoch, or hand its whole state on",
+            )
+
+
+# --- why an update is not the one it should be
+
+
+def _update(window: Window, wrong: list[Window]) -> Iterator[Finding]:
+    """Compare the update with the wanted one, and name the mistake behind a difference, or note it as
+    ``wrong``.
+    """
+    made = window.called("optimizer.step")
+    if window.moved_within:
+        first_epoch = window.run.seen[: len(window.problem.batch_sizes)]
+        after = [i for i, entry in enumerate(first_epoch) if entry.called("optimizer.step")]
+        begins_at_0 = "; does your count begin at 0?" if after[:2] == [0, window.size] else ""
+        yield failed(
+            "steps_every_batch",
+            f"the weights changed within a window of {window.size} batches: the step must wait until the "
+            f"gradients of all of them are added up{begins_at_0}",
+            "count the batches of the window: step, update and zero_grad belong after its last one only",
+        )
+    if len(made) > 1 and made[0].gradients.any() and not any(c.gradients.any() for c in made[1:]):
+        yield catalogue.steps.step_without_backward()
+    of_short = torch.stack([gradient for _, gradient in window.truths]).mean(0)
+    if window.close(window.gradient) or window.close(of_short):
+        return
+    for explain in (stepped, _accumulation, _clipping, no_step, _factor, gradients):
+        yield from explain(window)
+    wrong.append(window)
+
+
+def _wrong_update(window: Window) -> Finding:
+    wanted = window.wanted(window.gradient)
+    off = float((window.applied - wanted).norm() / wanted.norm())
+    how_far = f"the applied gradient is {off:.1%} off"
+    if not math.isfinite(off):
+        how_far = "the weights became inf or NaN although no gradient overflowed"
+    hint = "compare with the loop in fp32: forward, backward, one step, zero_grad, and nothing in between"
+    return catalogue.steps.wrong_update("the update", how_far, hint)
+
+
+def stepped(window: Window) -> Iterator[Finding]:
+    """Find two steps for a batch, and a step past the scaler on gradients that were still scaled."""
+    direct, stepped = window.called("optimizer.step", directly=True), window.called("optimizer.step")
+    if direct and len(direct) < len(stepped):
+        yield catalogue.steps.double_step(
+            how="scaler.step(optimizer) and optimizer.step() were both called, the latter without inf check",
+            hint="scaler.step(optimizer) calls optimizer.step() itself; remove the other call",
+        )
+    if len(stepped) > len(window.entries):
+        yield catalogue.steps.double_step()
+    if direct and window.scale > 1 and window.given is not None and not window.called("unscale_"):
+        large = window.given.norm() > math.sqrt(window.scale) * window.gradient.norm()
+        if large or not window.given.isfinite().all():
+            yield catalogue.steps.optimizer_step_direct(window.scale)
+
+
+def _clipping(window: Window) -> Iterator[Finding]:
+    """Name the mistake in clipping to ``max_norm``; the optimizer knows what weights may not show."""
+    limit, given, scale = window.problem.max_norm, window.given, window.scale
+    wanted = window.wanted(window.gradient)
+    if limit is None or given is None or not given.any():
+        return
+    if bool((given - wanted).norm() <= window.problem.tolerance * wanted.norm()):
+        return
+    norm, found, right = float(window.gradient.norm()), float(given.norm()), float(wanted.norm())
+    rescaled = window.begun / scale
+    if abs(rescaled - 1) > 0.01:
+        yield catalogue.steps.loss_rescaled(
+            "the gradient that was to be clipped",
+            rescaled,
+            "the loss was multiplied by that before backward",
+            "scale the loss by the scaler and by nothing else, and clip its gradients",
+        )
+    clips, unscaled = window.called("clip"), window.called("unscale_")
+    by_hand = _divided_by_hand(window)
+    if clips and unscaled:  # what was clipped had its true size, and what was clipped was divided once more
+        before = near(float(unscaled[-1].gradients.norm()), right)
+        by_hand = near(clips[0].norm, norm) and (before or near(clips[-1].limit, limit))
+    if scale > 1 and near(found * scale, right) and by_hand:
+        yield catalogue.steps.unscaled_twice(scale)
+    scaled = (
+        scale > 1 and unscaled and window.left is not None and not same(unscaled[-1].gradients, window.left)
+    )
+    if scaled and (found < 0.5 * right or near(found, limit / scale)):
+        directly = bool(window.called("unscale_", directly=True))
+        how = "before scaler.unscale_(optimizer)" if directly else "without scaler.unscale_"
+        divided = next((n for n in (1, 2) if near(found, limit / scale**n)), 0)
+        which = (
+            "",
+            ", which is max_norm divided by the scale",
+            ", which is max_norm divided by the scale twice",
+        )
+        yield catalogue.steps.clip_before_unscale(
+            f"{how}, while they were still multiplied by {scale:g}",
+            f"the update has norm {found:.3g}{which[divided]}",
+        )
+    if scale > 1 and near(found * scale, norm) and not near(found * scale, limit):
+        yield catalogue.steps.unscaled_twice(scale)
+    if float(given @ window.gradient) / (norm * found) < 0.998:
+        yield failed(
+            "clipped_piecewise",
+            "clipping changed the direction of the gradient: it was applied to single values or parameter by "
+            "parameter",
+            "clip all parameters together by their total norm: "
+            "torch.nn.utils.clip_grad_norm_(model.parameters(), max_norm)",
+        )
+    if near(found, norm) and norm > limit:
+        yield _never_clipped(window, norm)
+    which_norm = ""
+    if scale > 1 and near(found, limit / scale) and not any(near(clip.limit, limit) for clip in clips):
+        which_norm = (
+            f"; it is max_norm divided by the loss scale {scale:g}, but after scaler.unscale_ gradients have "
+            "their true size"
+        )
+    elif len(clips) > 1:
+        which_norm = f"; clip_grad_norm_ was called {len(clips)} times for this batch"
+    yield failed(
+        "wrong_max_norm",
+        f"a gradient of norm {norm:.4g} was applied with norm {found:.4g}, where max_norm={limit:g} asks for "
+        f"{right:.4g}{which_norm}",
+        "clip all parameters in one call, to max_norm itself, by the norm that clip_grad_norm_ takes by "
+        "default; it leaves gradients below max_norm as they are",
+    )
+
+
+def _divided_by_hand(window: Window) -> bool:
+    """Whether the scaler was given gradients that had been divided by the scale already.
+
+    Where the true norm is above ``max_norm``, clipping scaled gradients leaves the same; so a window is asked
+    in which it is below.
+    """
+    limit = window.problem.max_norm or math.inf
+    for each in window.run.windows:
+        unscaled, norm = each.called("unscale_"), float(each.gradient.norm())
+        if not each.overflowed and unscaled and norm <= 0.85 * limit:
+            return near(float(unscaled[-1].gradients.norm()), norm)
+    return False
+
+
+def _never_clipped(window: Window, norm: float) -> Finding:
+    limit, clips = window.problem.max_norm, window.run.calls("clip")
+    applied = f"a gradient of norm {norm:.4g} was applied although max_norm is {limit:g}"
+    after = [call.gradients for call in window.called("update", "zero_grad", "stepped")]
+    if any(g.any() and window.given is not None and not same(g, window.given) for g in after):
+        return catalogue.steps.clip_after_step(f"a gradient of norm {norm:.4g}")
+    first_window, *others = window.run.windows
+    smaller = any(each.gradient.norm() > first_window.gradient.norm() for each in others if not each.poisoned)
+    later_norms = [call.norm for each in others for call in each.called("clip")]
+    alone = smaller and first_window.called("clip") and not later_norms
+    used_up = alone or any(norm == 0 for norm in later_norms)
+    if used_up and _changed_before_step(first_window) and not any(map(_changed_before_step, others)):
+        return failed(
+            "not_clipped",
+            f"only the first batch's gradients were clipped; later one of norm {norm:.4g} was applied "
+            f"although max_norm is {limit:g}: what is kept in a variable may be used up after one pass, as "
+            "model.parameters() is, a generator, or may switch the clip off",
+            "call model.parameters() for every batch, or keep list(model.parameters())",
+        )
+    if window.problem.dtype == torch.bfloat16:  # the runs before this one were in fp16, and clipped
+        return failed(
+            "not_clipped",
+            f"{applied}; in fp16 it was clipped: is the clip inside a branch?",
+            "clip whatever the dtype; unscale_ of a scaler that is disabled does nothing",
+        )
+    why = "it was not clipped, or not by its total norm, or to a threshold above it"
+    if clips and not any(call.gradients.any() for call in clips):
+        why = "clip_grad_norm_ was called before there were any gradients, that is before backward"
+    elif clips and not window.called("clip"):
+        why = "clip_grad_norm_ was called for other batches, and not for this one: is it inside a branch?"
+    for call in window.called("clip"):
+        if not near(call.norm, total := float(call.gradients.norm())):
+            why = (
+                f"clip_grad_norm_ took {call.norm:.4g} for the norm of gradients whose total norm is "
+                f"{total:.4g}: was it given another norm_type, or only some of the parameters?"
+            )
+    return failed(
+        "not_clipped",
+        f"{applied}: {why}",
+        "once the gradients have their true size, clip the norm of all of them together, as "
+        "torch.nn.utils.clip_grad_norm_ does; clip_grad_value_ limits single numbers, not the norm",
+    )
+
+
+def _changed_before_step(window: Window) -> bool:
+    unscaled, stepped = window.called("unscaled"), window.called("scaler.step")
+    return bool(unscaled and stepped) and not same(unscaled[0].gradients, stepped[0].gradients)
+
+
+def _window_cleared(what: str, hint: str) -> Finding:
+    return failed("window_cleared", f"zero_grad() was called within a window: {what}", hint)
+
+
+def _accumulation(window: Window) -> Iterator[Finding]:
+    """Name the mistake in adding up the gradients of a window."""
+    if window.size == 1:
+        return
+    stepped, left = window.called("scaler.step"), window.last.left
+    began = [call.name for call in window.last.calls[:1]]
+    if stepped and began == ["scaler.step"] and left is not None and not same(stepped[-1].gradients, left):
+        yield catalogue.steps.step_before_backward("the backward pass of the window's last batch")
+    early = any(entry.called("unscale_", directly=True) for entry in window.entries[:-1])
+    if len(window.called("update")) > 1 or early:
+        yield catalogue.scaler.update_every_batch()
+    if any(entry.called("zero_grad") for entry in window.entries[:-1]):
+        yield _window_cleared(
+            "only the last batch of it was applied",
+            "call optimizer.zero_grad() once per window: after its step, or before its first batch",
+        )
+    begun = [entry.begun[-1] for entry in window.entries if entry.begun and entry.begun[-1]]
+    if begun and max(begun) > 1.01 * min(begun):
+        yield failed(
+            "loss_divided_unevenly",
+            "the batches of one window were weighted differently: their losses were divided by different "
+            "numbers",
+            "divide every loss by accumulation_steps, not by a count that grows within the window",
+        )
+    if near(window.factor, window.size):
+        yield failed(
+            "loss_not_divided",
+            f"the update is {window.size} times too large: the losses of the window were added up, not "
+            "averaged",
+            "divide each loss by accumulation_steps before scaling it",
+        )
+
+
+def no_step(window: Window) -> Iterator[Finding]:
+    """Say why the weights did not move."""
+    if window.moved:
+        return
+    calls = window.last.called("zero_grad", "scaler.step", "optimizer.step", directly=True)
+    if window.called("optimizer.step", "scaler.step"):
+        if len(calls) > 1 and calls[0].name == "zero_grad":
+            yield catalogue.steps.gradients_cleared()
+        if window.scale > 1 and window.left is not None and not window.left.any():
+            yield catalogue.steps.scale_too_small(window.begun, _vanished(window))
+        if window.called("scaler.step") and window.given is None:
+            yield failed(
+                "step_refused",
+                "scaler.step(optimizer) was called but never came to step, although no gradient "
+                "overflowed: an exception of the scaler was swallowed",
+                "let exceptions through; this one usually means that scaler.update() was missing in the "
+                "iteration before",
+            )
+    elif window.size > 1 and len(window.entries) < window.size:
+        yield failed(
+            "last_window_dropped",
+            f"no step followed the {len(window.entries)} batches left over at the end of an epoch: their "
+            "gradients are lost, or end up in a window of the next epoch",
+            "step also where the loader is at its end and the window is not full",
+        )
+    elif window.run.calls("optimizer.step"):
+        seen = window.run.seen
+        after = [str(i + 1) for i, entry in enumerate(seen) if entry.called("optimizer.step")]
+        what = (
+            f"only {len(after)} steps were taken for {len(seen)} batches: after a backward pass none followed"
+        )
+        hint = "call scaler.step(optimizer) and scaler.update() for every batch, inside the loop over them"
+        if window.size > 1:
+            what = (
+                f"a window of {window.size} batches ended without a step: of {len(seen)} batches, steps "
+                f"followed only batch {', '.join(after)}"
+            )
+            hint = "step once per window of accumulation_steps batches, and at the end of the epoch"
+        yield failed("steps_too_rarely", what, hint)
+    else:
+        yield catalogue.steps.no_step()
+
+
+def _factor(window: Window) -> Iterator[Finding]:
+    """Name the mistake behind an update that lost its small gradients, or has a wrong length."""
+    factor, scale, begun, size = window.factor, window.scale, window.begun, window.size
+    small, left = window.problem.dtype == torch.float16 and begun < 2**6, window.left
+    if small and left is not None and (left / begun - window.gradient).norm() > 0.1 * window.gradient.norm():
+        yield catalogue.steps.scale_too_small(begun, _vanished(window))
+    if begun > 1 and near(factor, begun):
+        yield failed(
+            "gradients_still_scaled",
+            f"the update is {begun:g} times too large, exactly the loss scale: the gradients were applied "
+            "without being unscaled",
+            "call scaler.step(optimizer), which divides the gradients by the scale first",
+        )
+    if scale > 1 and near(factor, 1 / scale):
+        yield catalogue.steps.unscaled_twice(scale)
+    weight = begun / scale
+    if abs(weight - 1) > 0.01 and near(factor, weight):
+        seen = f"the loss was multiplied by {weight:.4g} before backward"
+        hint = "call backward on the loss as loss_fn returns it, scaled by the scaler and by nothing else"
+        if size > 1:
+            share = weight / size
+            how = f"multiplied by {share:.4g}" if share > 1 else f"divided by {1 / share:.4g}"
+            seen = f"each loss was {how}, where a window has {size} batches"
+            hint = (
+                "multiply the loss by nothing but the scale and its weight in the mean: over a window of "
+                f"{size} batches that is 1/{size}, however many batches the loader has"
+            )
+        yield catalogue.steps.loss_rescaled("the update", weight, seen, hint)
+
+
+def gradients(window: Window) -> Iterator[Finding]:
+    """Find parameters that were left out, and gradients or weights that were changed."""
+    changes = (window.after - window.before).split(window.run.told["sizes"])
+    untouched, given, left = sum(not bool(change.any()) for change in changes), window.given, window.left
+    if untouched and not (given is not None and untouched == len(changes) and not given.any()):
+        yield failed(
+            "parameters_left_out",
+            f"{untouched} of the {len(changes)} parameters did not change: they are frozen "
+            "(requires_grad=False), or the step did not reach them",
+            "train all parameters of the model with the optimizer that was passed in",
+        )
+    true, tolerance = window.gradient, window.problem.tolerance
+    if left is not None and not bool((left / window.begun - true).norm() < tolerance * true.norm()):
+        for each in window.run.windows:  # the losses of this one may be near by chance
+            yield from _other_loss(each)
+        yield failed(
+            "other_gradient",
+            "backward computed other gradients than those of loss_fn(model(inputs), targets): something "
+            "was added to the loss (a penalty, say), or gradients were changed on their way, by hooks or "
+            "between two backward passes",
+            "call backward on the scaled loss and nothing else",
+        )
+    wanted = window.wanted(true)
+    rightly = given is not None and bool((given - wanted).norm() <= 0.1 * wanted.norm())
+    if given is not None and rightly and bool((window.applied - given).norm() > 0.01 * given.norm()):
+        yield catalogue.steps.weights_changed("the optimizer was given the right gradients")
+    if left is not None and given is not None:
+        unscale, unscaled = window.called("unscale_"), window.called("unscaled")
+        if unscale and not same(unscale[-1].gradients, left):
+            yield catalogue.steps.gradients_changed_before_unscale(f"{window.scale:g} times")
+        if not same(given, unscaled[-1].gradients if unscaled else left):
+            yield catalogue.steps.gradients_changed("the gradients")
+
+
+# --- what a loop returns: one mean loss per epoch, as plain floats
+
+
+def history(run: Run) -> Iterator[Finding]:
+    """Find what is wrong with what the loop returned: its type, its length, its values."""
+    told, problem = run.told["history"], run.problem
+    values, kind = told["values"], told["kind"]
+    if kind == "NoneType":
+        yield failed("returned_none", "the function returned None: is there a return statement?", _ADVICE)
+    if told["tensors"]:
+        why, advice = "floats were asked for", "convert at the end: (total / n).item(), one float per epoch"
+        if any(told["tensors"]):
+            why, advice = "each of them keeps the whole graph of its batch in memory", _ADVICE
+        yield failed("history_of_tensors", f"the history contains tensors: {why}", advice)
+    if values is None:
+        yield _wrong_type(f"one with {told['strange']}" if told.get("strange") else told["described"])
+    if len(values) != problem.epochs and len(values) == len(run.seen):
+        what = f"the history has one entry per batch ({len(values)}), not one per epoch"
+        yield failed("history_per_batch", what, _ADVICE)
+    if len(values) != problem.epochs:
+        what = f"the history has {len(values)} entries after training for {problem.epochs} epochs"
+        yield failed("history_length", what, _ADVICE)
+    sizes = torch.tensor(problem.batch_sizes, dtype=torch.float64)
+    losses = torch.tensor([entry.loss for entry in run.seen], dtype=torch.float64)
+    if len(losses) == problem.epochs * len(sizes) and bool(losses.isfinite().all()):
+        seen = torch.tensor(values, dtype=torch.float64)
+        yield from _wrong_values(run, seen, losses.reshape(problem.epochs, -1), sizes)
+
+
+def _wrong_type(seen: str) -> Finding:
+    return common_findings.wrong_return_type("a list of floats was", seen, _ADVICE)
+
+
+def _instead(seen: Tensor, right: Tensor) -> str:
+    return f"{float(seen):.5g} instead of {float(right):.5g}"
+
+
+def _near(seen: Tensor, expected: Tensor) -> bool:
+    return bool(((seen - expected).abs() <= _CLOSE * expected.abs()).all())
+
+
+def _wrong_values(run: Run, seen: Tensor, losses: Tensor, sizes: Tensor) -> Iterator[Finding]:
+    """Compare the history with the mean losses (epochs, batches), and with what else it may hold."""
+    steps = run.problem.accumulation_steps
+    mean, by_sample = losses.mean(1), (losses * sizes).sum(1) / sizes.sum()
+    if _near(seen, mean) or _near(seen, by_sample):
+        return
+    shown, ratio = _instead(seen[0], mean[0]), float(seen[0] / mean[0])
+    scales = [entry.begun[-1] if entry.begun else 1.0 for entry in run.seen]
+    if min(scales) > 8 and 0.4 * min(scales) < ratio < 2 * max(scales):
+        yield failed(
+            "history_scaled",
+            f"the history holds the scaled loss: {shown}; it is about {ratio:.5g} times too large, and jumps "
+            "whenever the scale changes",
+            "log the loss as loss_fn returned it: not scaler.scale(loss).item(), and after loss = "
+            "scaler.scale(loss) not loss.item() either, for the name means the scaled loss from there on",
+        )
+    if _near(seen * steps, mean):
+        yield failed(
+            "history_divided",
+            f"the history holds losses divided by accumulation_steps: {shown}",
+            "log the loss before dividing it, or multiply it back",
+        )
+    true = [
+        run.problem.truth(e.weights, b) for e, b in zip(run.seen, run.order, strict=True) if b is not None
+    ]
+    if len(true) == len(run.seen):
+        norms = (
+            torch.tensor([float(g.norm()) for _, g in true], dtype=torch.float64)
+            .reshape(losses.shape)
+            .mean(1)
+        )
+        finite = seen.isfinite()
+        overflowed = "" if finite.all() else ", and inf or NaN after an overflow"
+        if finite.any() and bool(((seen - norms).abs() <= 0.05 * norms)[finite].all()):
+            yield failed(
+                "history_not_mean",
+                "the history holds the mean norm of the gradients, which clip_grad_norm_ returns, instead "
+                f"of the mean loss: {_instead(seen[finite][0], mean[finite][0])}{overflowed}",
+                _ADVICE,
+            )
+    others = _other_quantities(seen, losses, sizes, steps, by_sample)
+    what, numbers = next(others, ("something else", shown))
+    yield failed(
+        "history_not_mean", f"the history is not the mean loss of each epoch but {what}: {numbers}", _ADVICE
+    )
+
+
+def _other_quantities(
+    seen: Tensor, losses: Tensor, sizes: Tensor, steps: int, by_sample: Tensor
+) -> Iterator[tuple[str, str]]:
+    """List what the history may be, with the numbers that show it."""
+    mean = losses.mean(1)
+    totals = {
+        "the sum of the batch losses": losses.sum(1),
+        "the sum of the losses of all samples": (losses * sizes).sum(1),
+        "the loss of the last batch": losses[:, -1],
+        "the loss of the first batch": losses[:, 0],
+    }
+    if steps > 1 and losses.shape[1] % steps == 0:
+        totals["the sum of the losses at which a window ended"] = losses[:, steps - 1 :: steps].sum(1)
+    for what, total in totals.items():
+        divisor = float(total[0] / seen[0])
+        if seen[0] != 0 and _near(seen * divisor, total):
+            divided = not math.isclose(divisor, 1.0, rel_tol=_CLOSE)
+            yield f"{what} divided by {divisor:.4g}" if divided else what, _instead(seen[0], mean[0])
+    if any(_near(seen, torch.round(mean, decimals=digits)) for digits in (1, 2)):
+        yield "that mean rounded to one or two digits", _instead(seen[0], mean[0])
+    if _near(seen[:1], mean[:1]) or _near(seen[:1], by_sample[:1]):
+        yield "a total that is not reset at the start of each epoch", _instead(seen[-1], mean[-1])
+
+
+# --- what a report says beside
+
+
+_GENERAL = ("raised", "wrong_update")
+
+
+def _with_lines(run: Run, mistakes: list[Finding], seen: list[list[str]]) -> list[Finding]:
+    """Add the line of a mistake that the audit has seen too, and what else it has seen of a general one."""
+    where = bed.as_raised(run.told["raised"]).line if run.told["raised"] else ""
+    lines = {code: line for code, _, _, line in seen}
+    root, *others = mistakes
+    if root.code in _GENERAL and seen:
+        code, message, hint, _ = seen[0]
+        if root.code == "raised":
+            place = f" [PyTorch noticed in {where}]" if where else ""
+            return [failed(code, f"{message}{place}", hint), *others]
+        return [replace(root, message=f"{root.message}; seen as well: {message}"), *others]
+    if lines.get(root.code) and "line " not in root.message:
+        root = replace(root, message=f"{root.message} [{lines[root.code]}]")
+    return [root, *others]
+
+
+def _what_holds(gradient: str, runs: list[Run]) -> Iterator[Finding]:
+    asked = {spelling for run in runs for spelling in run.told["cuda"]}
+    on = common_findings.in_place_of_cuda(asked, "autocast", "cpu")
+    scaler = common_findings.in_place_of_cuda(asked, "GradScaler", "cpu")
+    yield passed(
+        "precision",
+        f"the forward ran under autocast{on} in the dtype asked for, the loss was not in half precision, "
+        "backward ran outside autocast",
+    )
+    yield passed(
+        "scaling", f"in fp16 backward started from the scaled loss{scaler}, and very small gradients survived"
+    )
+    yield passed("updates", f"every update equals plain SGD on the {gradient}")
+    lowered = "" if _left_out(runs) else ", the scale was lowered,"
+    yield passed("overflow", f"batches that overflowed were skipped{lowered} and training went on")
+    yield passed("history", "the history holds the mean loss of each epoch")
+
+
+def _left_out(runs: list[Run]) -> list[Window]:
+    """List the windows in which a batch never reached a backward pass, since its loss was not finite."""
+    scaled = [run for run in runs if any(call.enabled for call in run.calls("scale"))]
+    return [window for run in scaled for window in run.windows if window.left_out]
+
+
+def _remarks(runs: list[Run]) -> Iterator[Finding]:
+    """Remark on style; nothing of it is wrong."""
+    for spelling in sorted({each for run in runs for each in run.told["old_spellings"]}):
+        yield catalogue.scaler.deprecated_api(spelling)
+    if any(run.told["cuda"] for run in runs):
+        yield common_findings.cuda_replaced(
+            "device_type",
+            "PyTorch would only warn and switch autocast and the scaler off",
+            "pass device_type on to autocast, GradScaler and .to()",
+        )
+    if any(entry.input_dtype in _HALVES for run in runs for entry in run.seen):
+        yield catalogue.precision.inputs_cast("the inputs were")
+    in_bfloat16 = [run for run in runs if run.problem.dtype == torch.bfloat16]
+    if any(call.enabled for run in in_bfloat16 for call in run.calls("scale")):
+        yield catalogue.scaler.scaler_with_bfloat16()
+    if not any(run.calls("scale") for run in runs):
+        yield note(
+            "own_scaling",
+            "the loss was scaled by code of your own: right, and torch.amp.GradScaler does the same",
+        )
+    if left_out := _left_out(runs):
+        yield catalogue.scaler.batch_left_out(", its window has a batch less" if left_out[0].size > 1 else "")
+    kind = runs[0].told["history"]["kind"]
+    if kind != "list":
+        yield note("history_not_a_list", f"a list of floats was asked for, this is a {kind}", _ADVICE)
+
+
+def _scale(entry: Entry, steps: int) -> float:
+    """Return by how much a batch's gradients were scaled.
+
+    The gradient that backward began with tells, whoever scaled. Where gradients are accumulated it also holds
+    the batch's weight in its window, and a loss in fp16 makes inf of it: there the scaler is asked, if one
+    was used.
+    """
+    if not entry.begun:
+        return math.nan
+    scales = [call.scale for call in entry.called("scale") if call.enabled]
+    unclear = steps > 1 or not math.isfinite(entry.begun[-1])
+    return scales[0] if unclear and scales else entry.begun[-1] * steps

@@ -1,0 +1,96 @@
+"""A loss scaler as in lesson 03, and whether another goes on with its state as it would itself."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import torch
+
+from amp_lessons._base.worker.client import Worker
+from amp_lessons._base.worker.plain import Handle
+from amp_lessons.audit.findings import Finding, passed
+from amp_lessons.course.exercises.attempt import reject
+from amp_lessons.course.exercises.bed import asked, described
+from amp_lessons.course.exercises.loss_scaler import check as of_a_scaler
+from amp_lessons.course.exercises.report.common_findings import float_in
+from amp_lessons.course.exercises.report.results import SideBySide
+
+_SETTINGS = {"init_scale": 8.0, "growth_factor": 4.0, "backoff_factor": 0.25, "growth_interval": 3}
+_OTHERS = {"init_scale": 2.0, "growth_factor": 8.0, "backoff_factor": 0.5, "growth_interval": 5}
+_BEFORE = (".", "inf", ".", ".")  # two clean ones in a row: the next makes the scale grow
+_AFTER = (".", ".", ".", ".", "inf", ".", ".", ".")
+_SAVED = "amp_lessons.course.exercises.resumable_scaler.state_there:Saved"
+_SCALES = "amp_lessons.course.exercises.loss_scaler.scaler_there:scales"
+
+
+def judge(worker: Worker, draw: torch.Generator) -> Iterator[Finding | SideBySide]:
+    """Take the scaler through overflows beside PyTorch's, then save it, load it elsewhere, and go on."""
+    yield from of_a_scaler.judge(worker, draw)
+    _require_state(worker)
+    yield passed("resumed", "another scaler goes on with the state as the first would")
+
+
+def _require_state(worker: Worker) -> None:
+    """Compare a scaler that goes on with one that was loaded from its state."""
+    scaler = _made(worker, _SETTINGS)
+    saved_at = _scales(worker, scaler, _BEFORE)[-1]
+    saved = asked(worker, _SAVED, scaler, keep=True, part="state_dict", about="in state_dict")
+    if refused := str(worker.call(saved, method="why_refused")):
+        reject("state_not_plain", refused, "return a dict of plain numbers, not the scaler or an optimizer")
+    wanted = _scales(worker, scaler, _AFTER)
+    if changed := worker.call(saved, method="changed"):
+        reject(
+            "state_goes_on",
+            f"when the scaler went on, {changed[0]} changed in the state that it had given before",
+            "return a new dict, with copies of what the scaler remembers",
+        )
+    for settings in (_SETTINGS, _OTHERS):
+        other = _made(worker, settings)
+        _scales(worker, other, ("inf", "."))
+        part = "load_state_dict"
+        asked(worker, saved, other, method="hand_on", part=part, about=f"in {part}")
+        _require_scale(asked(worker, other, method="get_scale"), saved_at)
+        _require_same(_scales(worker, other, _AFTER), wanted, settings == _SETTINGS)
+
+
+def _made(worker: Worker, settings: dict[str, float]) -> Handle:
+    """Make a scaler there."""
+    made: dict[str, Any] = {"keep": True, **settings}
+    handle: Handle = asked(worker, Handle(0), **made)
+    return handle
+
+
+def _scales(worker: Worker, scaler: Handle, events: Sequence[str]) -> list[float | None]:
+    """Return the scale after each iteration."""
+    about = "in an iteration after or before loading"
+    return [float_in(each) for each in asked(worker, _SCALES, scaler, list(events), about=about)]
+
+
+def _require_scale(seen: Any, saved_at: float | None) -> None:
+    if float_in(seen) != saved_at:
+        reject(
+            "scale_not_resumed",
+            f"after loading, the scale is {described(seen)}, and it was {saved_at:g} "
+            "when the state was saved",
+            "put the scale into the state, and take it from there",
+        )
+
+
+def _require_same(seen: Sequence[float | None], wanted: Sequence[float | None], same_settings: bool) -> None:
+    """Name what did not come back: with the same settings it is the count, else it is the settings."""
+    if list(seen) == list(wanted):
+        return
+    at = next(i for i, (one, other) in enumerate(zip(seen, wanted, strict=True)) if one != other)
+    said = f"in iteration {at + 1} after loading the scale is {seen[at]:g}, the first one's {wanted[at]:g}"
+    if same_settings:
+        reject(
+            "count_not_resumed",
+            f"{said}: two clean iterations before the state was saved were not counted",
+            "the count of clean iterations belongs to the state",
+        )
+    reject(
+        "settings_not_resumed",
+        f"{said}: it follows the arguments that the other scaler was made with",
+        "both factors and the interval belong to the state",
+    )

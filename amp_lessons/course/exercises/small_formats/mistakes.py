@@ -1,0 +1,95 @@
+"""Mistakes with the scales of small formats that more than one exercise can find: one wording for each.
+
+A function is called as the code of its finding. ``what`` says whose scale it is, and where it was seen.
+"""
+
+from __future__ import annotations
+
+from amp_lessons.audit.findings import Finding, failed
+from amp_lessons.course.exercises.small_formats.watching_there import too_large_from
+from amp_lessons.formats import FloatFormat
+
+
+def misplaced(amax: float, scale: float, element: FloatFormat, what: str) -> Finding | None:
+    """Report a scale that takes the largest magnitude beyond the format's last value, or far below it."""
+    lands_at = amax / scale
+    if lands_at > too_large_from(element):
+        return saturates(lands_at, element, what)
+    if lands_at < element.max / 2 * (1 - 1e-6):  # the division that made the scale may have rounded
+        return range_unused(lands_at, element, what)
+    return None
+
+
+def saturates(lands_at: float, element: FloatFormat, what: str) -> Finding:
+    """Report a scale that is too small."""
+    return failed(
+        "saturates",
+        f"{what}: the largest magnitude lands at {lands_at:.4g}, and {element.max:g} is the largest number "
+        f"of {element.name}: it is cut by {1 - element.max / lands_at:.0%}, or becomes NaN, whichever "
+        "PyTorch is installed",
+        "the largest magnitude of all decides, not a mean; if the scale is to be a power of two, take the "
+        "one above, not the nearest",
+    )
+
+
+def range_unused(lands_at: float, element: FloatFormat, what: str) -> Finding:
+    """Report a scale that is too large."""
+    return failed(
+        "range_unused",
+        f"{what}: the largest magnitude lands at {lands_at:.4g}, less than half of {element.max:g}, the "
+        f"largest number of {element.name}: small numbers underflow that a smaller scale would keep",
+        "torch.finfo(dtype).max is what the largest magnitude is taken to, or half of it at least",
+    )
+
+
+def scale_inverted(what: str, how: str) -> Finding:
+    """Report a scale that was taken for its inverse; ``how`` says where."""
+    return failed(
+        "scale_inverted",
+        f"{what}: {how}; scale and its inverse are mixed up",
+        "numbers are divided by the scale before the cast, and multiplied by it afterwards: scale = amax / "
+        "max, so that a tensor of small numbers has a small scale",
+    )
+
+
+def not_scaled(what: str, underflowed: float, saturated: float) -> Finding:
+    """Report a plain cast, and which fractions of the numbers became 0, and the largest one."""
+    return failed(
+        "not_scaled",
+        f"{what}: the numbers were cast as they are, without a scale: {underflowed:.0%} of them become 0, "
+        f"{saturated:.0%} are cut, or NaN",
+        "divide by a scale first that takes the largest magnitude to torch.finfo(dtype).max",
+    )
+
+
+def inf_hidden(what: str, effect: str) -> Finding:
+    """Report that an overflow can no longer be seen."""
+    return failed(
+        "inf_hidden",
+        f"{what}: {effect}; an overflow that nobody sees is trained on",
+        "let inf and NaN spread: the largest magnitude is then inf or NaN, and so is the scale; whoever "
+        "leaves them out must not clamp them either",
+    )
+
+
+def zero_amax(
+    what: str,
+    seen: str,
+    common: str = "gradients that are all zero are common, in an embedding or behind a dead ReLU",
+) -> Finding:
+    """Report what comes of dividing by a largest magnitude of zero; ``common`` says where one is met."""
+    return failed(
+        "zero_amax",
+        f"{what}: {seen}; {common}",
+        "a largest magnitude of 0 needs any scale that is not 0: amax.clamp(min=1e-30), say",
+    )
+
+
+def computed_in_16_bits(what: str, seen: str) -> Finding:
+    """Report that 16 bits were taken where 32 are needed."""
+    return failed(
+        "computed_in_16_bits",
+        f"{what}: {seen}, as happens where 16 bits compute it: fp32 was asked for",
+        "begin with .float(): a scale without dimensions does not make a bf16 tensor times it fp32, and fp16 "
+        "cannot hold every scale",
+    )

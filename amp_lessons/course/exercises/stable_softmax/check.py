@@ -1,0 +1,148 @@
+"""Is a softmax right for scores of any size, and does it round only once?"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from amp_lessons._base.worker.client import Worker
+from amp_lessons.audit.findings import Finding, passed
+from amp_lessons.course.exercises.attempt import Rejected, reject
+from amp_lessons.course.exercises.bed import LearnersFunction, described, function
+from amp_lessons.course.exercises.report import common_findings
+
+
+def judge(worker: Worker, draw: torch.Generator) -> Iterator[Finding]:
+    """Hold softmax and logsumexp of many kinds of scores against fp64."""
+    softmax_of = function(worker, "softmax_with_logsumexp", torch.zeros(1), 0)
+    for case in _cases(draw):
+        softmax, logsumexp = _returned(softmax_of, case)
+        _require_form(softmax, logsumexp, case)
+        _require_near(softmax, case.softmax, case, "softmax")
+        _require_near(logsumexp, case.logsumexp, case, "logsumexp")
+    yield passed(
+        "any_size", "softmax and logsumexp are right for scores of any size, and where some are masked"
+    )
+    yield passed("rounded_once", "in 16 bits the softmax is rounded once, and logsumexp is in fp32")
+
+
+@dataclass(frozen=True)
+class Case:
+    """Scores, and what a wrong answer for them means: ``code`` and ``hint``; ``what`` says which they are."""
+
+    what: str
+    scores: Tensor
+    dim: int
+    code: str
+    hint: str
+
+    @property
+    def softmax(self) -> Tensor:
+        """The answer in fp64."""
+        return self.scores.double().softmax(self.dim)
+
+    @property
+    def logsumexp(self) -> Tensor:
+        """The answer in fp64."""
+        return self.scores.double().logsumexp(self.dim)
+
+
+_SUBTRACT = (
+    "subtract from each row its own largest score: that changes no softmax, and no exponential is above 1"
+)
+_WIDE = "read the scores into fp32, compute there, and round the softmax at the end"
+
+
+def _cases(draw: torch.Generator) -> list[Case]:
+    def normal(*shape: int) -> Tensor:
+        return torch.randn(shape, generator=draw)
+
+    apart = torch.stack([normal(6), normal(6) - 700, normal(6) - 3000])
+    masked = normal(4, 9).masked_fill(torch.rand(4, 9, generator=draw) < 0.4, -torch.inf)
+    masked[:, 3] = 0.5
+    return [
+        Case("small scores in fp32", normal(4, 7), 1, "wrong_softmax", "exp(scores) over its sum along dim"),
+        Case("scores around 1000", normal(3, 5) + 1000, -1, "exp_overflows", _SUBTRACT),
+        Case("scores around -1000", normal(3, 5) - 1000, -1, "exp_underflows", _SUBTRACT),
+        Case("columns that are 700 and 3000 apart", apart.T.contiguous(), 0, "not_by_row", _SUBTRACT),
+        Case("scores of which some are masked by -inf", masked, 1, "mask_spoils_softmax", _SUBTRACT),
+        Case(
+            "a row of 70,000 equal fp16 scores", torch.zeros(1, 70_000).half(), 1, "rounded_on_the_way", _WIDE
+        ),
+        Case("fp16 scores between -20 and 20", (normal(8, 400) * 6).half(), 1, "rounded_on_the_way", _WIDE),
+        Case("fp16 scores around 200", (200 + 8 * normal(5, 64)).half(), 1, "rounded_on_the_way", _WIDE),
+        Case(
+            "bf16 scores in three dimensions",
+            (normal(2, 50, 3) * 4).bfloat16(),
+            1,
+            "rounded_on_the_way",
+            _WIDE,
+        ),
+    ]
+
+
+_WHOLE = ("softmax", "log_softmax", "logsumexp", "special_logsumexp", "logaddexp", "logcumsumexp")
+
+
+def _returned(function: LearnersFunction, case: Case) -> tuple[Any, Any]:
+    given = case.scores.clone()
+    returned, called = function.with_operations(given, case.dim, about=f"for {case.what}")
+    ready_made = [name for name in _WHOLE if name in called]
+    if ready_made:
+        reject(
+            "uses_torchs_softmax",
+            f"{ready_made[0]} of PyTorch's did the work",
+            "write it out of exp, log, sums and a maximum: that is the task",
+        )
+    if not torch.equal(given, case.scores):
+        raise Rejected(
+            common_findings.inputs_changed("the scores", "subtract into a new tensor: a - b, not a -= b")
+        )
+    if not isinstance(returned, tuple | list) or len(returned) != 2:
+        raise Rejected(_no_pair(described(returned)))
+    return returned[0], returned[1]
+
+
+def _no_pair(seen: str) -> Finding:
+    return common_findings.wrong_return_type("two tensors were", seen, "return softmax, logsumexp")
+
+
+def _require_form(softmax: Any, logsumexp: Any, case: Case) -> None:
+    """Reject what has another shape or dtype than was asked for."""
+    wanted = [(case.scores.shape, case.scores.dtype), (case.logsumexp.shape, torch.float32)]
+    for what, value, (shape, dtype) in zip(
+        ("softmax", "logsumexp"), (softmax, logsumexp), wanted, strict=True
+    ):
+        if not isinstance(value, Tensor) or value.dtype != dtype or value.shape != shape:
+            expected = f"a {what} of shape {tuple(shape)} in {dtype} was"
+            raise Rejected(
+                common_findings.wrong_return_type(
+                    expected,
+                    f"{described(value)}, for {case.what}",
+                    "softmax keeps shape and dtype; logsumexp drops dim",
+                )
+            )
+
+
+_EXP_IN_FP32 = 1e-4  # next to 1000 neighbours in fp32 are 6e-5 apart, and exp makes a relative error of that
+_NEIGHBOURS = 2.0**-22  # of a score, twice that: a logsumexp is rounded as well before it is subtracted
+
+
+def _require_near(seen: Tensor, right: Tensor, case: Case, what: str) -> None:
+    """Reject what is further off than one rounding to its dtype, and than exp of a difference in fp32."""
+    info = torch.finfo(seen.dtype)
+    largest = float(case.scores.double().abs().nan_to_num(0, 0, 0).max())
+    exp_in_fp32 = max(_EXP_IN_FP32, _NEIGHBOURS * largest)
+    tolerance = exp_in_fp32 + info.eps / 2  # what rounding to nearest costs
+    if torch.allclose(seen.double(), right, rtol=tolerance, atol=info.smallest_normal * info.eps):
+        return
+    at = (seen.double() - right).abs().nan_to_num(torch.inf).argmax()
+    reject(
+        case.code,
+        f"{what} is {seen.flatten()[at]:.6g} where {right.flatten()[at]:.6g} is right, for {case.what}",
+        case.hint,
+    )

@@ -1,0 +1,189 @@
+"""What a mock interview came to: turn by turn, what went well and what to repeat."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+
+from markupsafe import Markup
+
+from amp_lessons._base.text import prose
+from amp_lessons._base.text.words import counted
+from amp_lessons.course.exercises import Report
+from amp_lessons.course.interview.bank import question
+from amp_lessons.course.interview.planning import Asked
+from amp_lessons.course.interview.sections import ToldInSections
+
+_STRONG = 2 / 3  # of what was asked of a topic
+
+
+@dataclass(frozen=True)
+class Turn:
+    """What was asked, which of its points were covered (by place, from 0), and how long that took.
+
+    ``said`` is the number that was guessed, ``hand_ins`` are the reports of the checks of code, in order.
+    """
+
+    asked: Asked
+    covered: tuple[int, ...]
+    seconds: float
+    said: str = ""
+    hand_ins: tuple[Report, ...] = ()
+
+    @property
+    def missed(self) -> tuple[str, ...]:
+        """The points that were not covered."""
+        return tuple(point for i, point in enumerate(self.asked.points) if i not in self.covered)
+
+    @property
+    def share(self) -> float:
+        """How much of it was covered, from 0 to 1."""
+        return len(self.covered) / len(self.asked.points)
+
+
+@dataclass(frozen=True, repr=False)
+class MockReport(ToldInSections):
+    """The turns of an interview; ``message`` says what is wrong with the progress file, if anything is.
+
+    ``design`` is what was to be designed, where that was asked; there is no level and no seed then.
+    """
+
+    level: str
+    minutes: int
+    seed: int
+    turns: tuple[Turn, ...]
+    message: str = ""
+    design: str = ""
+
+    @property
+    def title(self) -> str:
+        """What a page of it is called."""
+        return "System design" if self.design else "Mock interview"
+
+    @property
+    def heading(self) -> str:
+        """What it was, and how much of it was covered."""
+        spent = sum(turn.seconds for turn in self.turns)
+        used = (
+            f"{spent / 60:.0f} of {self.minutes} minutes" if spent >= 60 else counted(round(spent), "second")
+        )
+        what = f"Mock interview, level {self.level}, seed {self.seed}"
+        return (
+            f"{self.design or what}: {counted(len(self.turns), 'question')} in {used}, "
+            f"{100 * self.points:.0f} % covered, weighed by the minutes planned for each"
+        )
+
+    @property
+    def points(self) -> float:
+        """The share that was covered, weighed by planned minutes, from 0.0 to 1.0: for graders."""
+        return _weighed(self.turns)
+
+    @property
+    def shares(self) -> dict[str, float]:
+        """The share that was covered, by topic."""
+        topics = dict.fromkeys(turn.asked.topic for turn in self.turns)
+        return {topic: _weighed(t for t in self.turns if t.asked.topic == topic) for topic in topics}
+
+    @property
+    def strengths(self) -> tuple[str, ...]:
+        """The topics of which most was covered."""
+        return tuple(topic for topic, share in self.shares.items() if share >= _STRONG)
+
+    @property
+    def to_repeat(self) -> tuple[Turn, ...]:
+        """The turns in which something was left out, the weakest first.
+
+        A point that was left out, and then told whole when it was asked for, is not among them; and what was
+        not told then stands in the question's own turn.
+        """
+        left = (turn for turn in self.turns if self.left_out(turn) and not turn.asked.left_out)
+        return tuple(sorted(left, key=lambda turn: turn.share))
+
+    def left_out(self, turn: Turn) -> tuple[str, ...]:
+        """The points of a turn that were not told, then or when they were asked for."""
+        told = {
+            each.asked.left_out
+            for each in self.turns
+            if each.asked.follows == turn.asked.question_id and not each.missed
+        }
+        return tuple(point for point in turn.missed if point not in told)
+
+    @property
+    def model_answers(self) -> tuple[tuple[str, str], ...]:
+        """What was asked with a good answer, each answer once."""
+        found: dict[str, str] = {}
+        for turn in self.turns:
+            found.setdefault(turn.asked.answer, turn.asked.text)
+        return tuple((asked, answer) for answer, asked in found.items())
+
+    def appendix(self, level: str = "h4") -> Markup:
+        """Render the model answers."""
+        each = Markup("<p><strong>{}</strong></p><p>{}</p>")
+        told = (each.format(prose.as_html(asked), prose.as_html(said)) for asked, said in self.model_answers)
+        return Markup("<{0}>Model answers</{0}>{1}").format(Markup(level), Markup("").join(told))
+
+    def sections(self) -> Iterator[tuple[str, list[str]]]:
+        """Yield each heading with its sentences."""
+        shares = self.shares
+        strong = [f"{_named(topic)}: {100 * shares[topic]:.0f} %" for topic in self.strengths]
+        yield "Strengths", strong or ["None yet: two thirds of what was asked of a topic make one."]
+        yield "To repeat", [self._repeated(turn) for turn in self.to_repeat] or ["Nothing was left out."]
+        yield "What was asked", [_told(turn) for turn in self.turns] or ["Nothing."]
+
+    def _repeated(self, turn: Turn) -> str:
+        return f"{_named_to_repeat(turn.asked)}: {'; '.join(self.left_out(turn))}{_last_check(turn)}"
+
+
+def _weighed(turns: Iterable[Turn]) -> float:
+    """Return the share that was covered: half an hour of code weighs as much as it took."""
+    weights = [(turn.share, turn.asked.minutes) for turn in turns]
+    asked = sum(minutes for _, minutes in weights)
+    return sum(share * minutes for share, minutes in weights) / asked if asked else 0.0
+
+
+def _named_to_repeat(asked: Asked) -> str:
+    """Name what is to be repeated, and the lesson that explains it; of a round of design, the stage."""
+    if asked.stage:
+        return asked.topic
+    what = asked.text if asked.exercise is None else f"{asked.exercise.title}, exercise {asked.exercise.id}"
+    if asked.follows and not asked.question_id:
+        what = f"{question(asked.follows).question} {what}"
+    return f"{what} (lesson {asked.lesson})"
+
+
+def _last_check(turn: Turn) -> str:
+    """Say what the check found wrong with the last code that was handed in."""
+    last = turn.hand_ins[-1].findings if turn.hand_ins else ()
+    wrong = [finding.message for finding in last if not finding.ok]
+    return f". The last check said: {wrong[0]}" if wrong else ""
+
+
+def _told(turn: Turn) -> str:
+    return f"{turn.asked.text}{_said(turn)} ({_came_to(turn)}, {_took(turn.seconds)})"
+
+
+def _came_to(turn: Turn) -> str:
+    """Say what an answer came to: points, or of code how often it was handed in."""
+    if turn.asked.kind != "code":
+        return f"{len(turn.covered)} of {counted(len(turn.asked.points), 'point')}"
+    if not (turn.hand_ins or turn.covered):
+        return "nothing handed in"
+    failed = sum(not each.passed for each in turn.hand_ins)
+    tries = counted(failed, "failed hand-in") if failed else "at the first hand-in"
+    return f"{'passed' if turn.covered else 'not passed'}, {tries}"
+
+
+def _took(seconds: float) -> str:
+    return f"{seconds:.0f} s" if seconds < 100 else f"{seconds / 60:.0f} min"
+
+
+def _said(turn: Turn) -> str:
+    """Repeat the number that was guessed, and put it right."""
+    if turn.asked.estimate is None:
+        return ""
+    right = f"; it is {turn.asked.estimate.value_in_words}" if turn.missed else ""
+    return f" You said {turn.said}{right}."
+
+
+def _named(topic: str) -> str:
+    return topic.replace("_", " ")

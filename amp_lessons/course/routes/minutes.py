@@ -1,0 +1,169 @@
+"""How many minutes each section of a lesson takes, by one rule for all lessons: computed, not measured.
+
+An exercise takes what its card says, a mock interview or a code round what it is set to, a round of system
+design 25 minutes. The rest is what a reader needs: 180 words a minute, 40 seconds for six lines of code, and
+a minute for each question and each view. Readers in trials needed a fifth more than that, so it is multiplied
+by 1.2.
+
+``python -m amp_lessons.course.routes.minutes 03`` prints the sections of a lesson with their minutes.
+"""
+
+from __future__ import annotations
+
+import functools
+import re
+import sys
+from dataclasses import dataclass, field
+from itertools import takewhile
+from pathlib import Path
+
+from amp_lessons.course.exercises import shelf
+from amp_lessons.course.lessons import shipped
+from amp_lessons.course.lessons.shipped import Cell, heading_of, source
+
+OPENING = "Opening"  # what stands above the first heading
+
+_A_READERS = 1.2
+_EXERCISE = re.compile(r'views\.ExerciseCard\("(\w+)"\)')
+_TIMED = re.compile(r"views\.(?:MockInterview|CodingRound)\(.*minutes=(\d+)")
+DESIGN_MINUTES = 25  # of each round: the room of interviews stands above this one, and its tests hold it
+_UNTIMED = ("-stub", "-card", "-check", "install", "lesson-end")  # counted with the exercise, or folded away
+# A view takes a minute, or a minute for each question that is stored with it; these take longer.
+_VIEWS = {"FlashCards": 8}  # four cards, each said aloud, turned and graded in two minutes
+
+
+@dataclass(frozen=True)
+class Section:
+    """What stands from one heading to the next, and its minutes; ``level`` is 2 for ``##``, 3 for ``###``.
+
+    ``id`` is that of its heading's cell, ``code`` that of its cells.
+    """
+
+    id: str
+    heading: str
+    level: int
+    deeper: bool
+    minutes: int
+    code: str = field(default="", repr=False)
+
+
+@dataclass
+class _Cells:
+    """The cells of a section that is being read."""
+
+    heading: str
+    level: int = 2
+    deeper: bool = False
+    cells: list[Cell] = field(default_factory=list)
+
+    @property
+    def exact(self) -> float:
+        """The section's minutes, not rounded."""
+        return sum(map(_given, self.cells)) + _A_READERS * sum(map(_weight, self.cells))
+
+
+def sections(number: str) -> tuple[Section, ...]:
+    """Return the sections of a lesson by its number, ``"03"``, with whole minutes that add up.
+
+    Raises as ``shipped.head_of`` does.
+    """
+    return sections_of(shipped.numbered(shipped.originals(), number))
+
+
+@functools.cache
+def sections_of(lesson: Path) -> tuple[Section, ...]:
+    """Return the sections of a notebook, with whole minutes that add up in its core and below it."""
+    core, below = shipped.parted(shipped.cells_of(lesson))
+    parts = _read(core), _read([cell for section in below for cell in section], deeper=True)
+    return tuple(section for part in parts for section in _rounded(part))
+
+
+def with_subsections(number: str, id: str) -> list[Section]:
+    """Return the section of a lesson by the id of its heading's cell, and what follows at a deeper level.
+
+    Raises ValueError where the lesson has no such section.
+    """
+    found = list(sections(number))
+    ids = [each.id for each in found]
+    if id not in ids:
+        raise ValueError(f"lesson {number} has no heading whose cell is called {id!r}")
+    first, *others = found[ids.index(id) :]
+    return [first, *takewhile(lambda each: each.level > first.level, others)]
+
+
+def core(number: str) -> int:
+    """Return the minutes of a lesson's core."""
+    return sum(each.minutes for each in sections(number) if not each.deeper)
+
+
+def deeper(number: str) -> dict[str, int]:
+    """Return the minutes of each deeper section by its heading, what stands below ``###`` in it included."""
+    found: dict[str, int] = {}
+    for each in sections(number):
+        if each.deeper:
+            heading = each.heading if each.level == 2 else [*found][-1]
+            found[heading] = found.get(heading, 0) + each.minutes
+    return found
+
+
+def _read(cells: list[Cell], deeper: bool = False) -> list[_Cells]:
+    found = [] if deeper else [_Cells(OPENING)]
+    for cell in cells:
+        if heading := heading_of(cell):
+            found.append(_Cells(heading[1], len(heading[0]), deeper))
+        found[-1].cells.append(cell)
+    return found
+
+
+def _rounded(parts: list[_Cells]) -> list[Section]:
+    """Round sums from the beginning, so that the sections' whole minutes add up."""
+    rounded, exact, so_far = [], 0.0, 0
+    for part in parts:
+        exact += part.exact
+        whole, code = round(exact) - so_far, shipped.code_of(part.cells)
+        rounded.append(Section(part.cells[0]["id"], part.heading, part.level, part.deeper, whole, code))
+        so_far = round(exact)
+    return rounded
+
+
+def _given(cell: Cell) -> int:
+    """Return the minutes that an exercise's card, or a mock interview, a code or a design round states."""
+    text = source(cell)
+    timed = sum(map(int, _TIMED.findall(text))) + DESIGN_MINUTES * text.count("views.DesignRound(")
+    return timed + sum(shelf.find(id).minutes for id in _EXERCISE.findall(text))
+
+
+def _weight(cell: Cell) -> float:
+    """Return the minutes that reading a cell, running it and answering its questions take."""
+    text = source(cell)
+    if cell["cell_type"] == "markdown":
+        return word_count(text) / 180
+    if cell["id"].endswith(_UNTIMED):
+        return 0.0
+    lines = sum(bool(line.strip()) for line in text.splitlines())
+    longest = max((_VIEWS.get(name, 1) for name in re.findall(r"views\.(\w+)", text)), default=0)
+    return lines * 40 / 6 / 60 + max(_questions_stored(cell), longest)
+
+
+def word_count(markdown: str) -> int:
+    """Count the words one reads as prose: no code blocks, no tables, no addresses of links."""
+    prose = re.sub(r"```[\s\S]*?```|^ *\|.*$|\]\([^)]*\)", " ", markdown, flags=re.MULTILINE)
+    return sum(any(character.isalnum() for character in word) for word in prose.split())
+
+
+def _questions_stored(cell: Cell) -> int:
+    texts = (output.get("data", {}).get("text/markdown", "") for output in cell["outputs"])
+    return sum(shipped.joined(text).count("<details>") for text in texts)
+
+
+def main(numbers: list[str]) -> None:
+    """Print the minutes of the lessons with these numbers, section by section."""
+    for number in numbers:
+        for each in sections(number):
+            print(f"{each.minutes:5} {'    ' * (each.level - 2)}{each.heading}")
+        more = deeper(number)
+        print(f"{core(number):5} minutes for the core; {sum(more.values())} more: {more}")
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])

@@ -1,0 +1,100 @@
+"""The map of the course as a table: each lesson's minutes, and what a learner has done of it."""
+
+from __future__ import annotations
+
+from amp_lessons._base.text.tables import Table
+from amp_lessons._base.text.words import counted, listed
+from amp_lessons.course.exercises import scores
+from amp_lessons.course.exercises.scores import Kept, Score
+from amp_lessons.course.lessons import shipped
+from amp_lessons.course.lessons.shipped import Head
+from amp_lessons.course.routes.catalogue import ABLE_TO, ROUTES
+from amp_lessons.course.routes.stops import Route, duration
+
+_MOST_NAMED = 4  # exercises that are due; `amp-lessons progress` names them all
+_HEAD = ("lesson", "core", "deeper", "exercises solved", "questions answered")
+
+
+def table(kept: Kept) -> Table:
+    """Return one row a lesson, and what is due. Raises FileNotFoundError where the lessons did not come."""
+    found = _scored(kept)
+    rows = [_row(head, score) for head, score in found]
+    return Table(_HEAD, rows, _caption(found), _notes(kept))
+
+
+def as_markdown(route: Route, kept: Kept) -> str:
+    """Return a route's stops as steps, what was done marked, above all lessons; links lead to neighbours."""
+    found = _scored(kept)
+    lessons = "\n".join(_item(head, score) for head, score in found)
+    steps = [f"**{route.title}**, {route.to}{route.takes}:", route.steps(kept)]
+    return "\n\n".join([*steps, f"**{_caption(found)}**", lessons, *_notes(kept)])
+
+
+def _scored(kept: Kept) -> list[tuple[Head, Score]]:
+    return [(head, scores.score(head.number, kept)) for head in shipped.heads()]
+
+
+def _caption(found: list[tuple[Head, Score]]) -> str:
+    done = sum(bool(score.done_at) for _, score in found)
+    return f"{done} of {counted(len(found), 'core')} done; {hours([head for head, _ in found])}"
+
+
+def _notes(kept: Kept) -> list[str]:
+    return [due(kept), *filter(None, [kept.message])]
+
+
+def _item(head: Head, score: Score) -> str:
+    """Return a lesson as an item of a list in markdown, which any page is wide enough for."""
+    minutes = f"{head.minutes} + {head.deeper}" if head.deeper else str(head.minutes)
+    *_, exercises, questions = _row(head, score)
+    counts = [f"{each} {what}" for each, what in ((exercises, "exercises"), (questions, "questions"))]
+    done = ", ".join([_state(score), *(each for each in counts if not each.startswith("–"))])
+    link = f"[{head.number} {head.short_title}]({head.file})"
+    return f"- **{link}**: {ABLE_TO[head.number]}. *{minutes} minutes, {done}*"
+
+
+def hours(heads: list[Head]) -> str:
+    """Say how long all cores take, and all that there is."""
+    core, deeper = (sum(getattr(each, what) for each in heads) for what in ("minutes", "deeper"))
+    return f"all cores take {core / 60:.0f} hours, with what is deeper {(core + deeper) / 60:.0f}"
+
+
+def _row(head: Head, score: Score) -> tuple[str, ...]:
+    core, deeper = score.core, score.deeper
+    exercises, questions = core.exercises + deeper.exercises, core.questions + deeper.questions
+    return (
+        f"{head.number} {head.short_title}",
+        f"{head.minutes} min, {_state(score)}",
+        f"{head.deeper} min" if head.deeper else "–",
+        f"{core.solved + deeper.solved} of {exercises}" if exercises else "–",
+        f"{core.answered + deeper.answered} of {questions}" if questions else "–",
+    )
+
+
+def _state(score: Score) -> str:
+    if score.done_at:
+        return "done"
+    return "begun" if score.core.answered or score.core.tried else "not begun"
+
+
+def due(kept: Kept) -> str:
+    """Describe what is due for repetition, of all lessons."""
+    exercises = [f"{each.title} (lesson {each.lesson})" for each in scores.due_exercises(kept)]
+    named, others, cards = exercises[:_MOST_NAMED], len(exercises[_MOST_NAMED:]), scores.due_cards(kept)
+    named += [f"{others} more"] if others else []
+    named += [f"{counted(cards, 'interview card')} (lesson 10)"] if cards else []
+    return f"Due for repetition: {listed(named)}." if named else "Nothing is due for repetition now."
+
+
+def chosen(kept: Kept) -> Route | None:
+    """Return the route that the learner chose; None before a choice, and where it is gone meanwhile."""
+    return next((each for each in ROUTES if each.id == kept.chosen.route), None)
+
+
+def next_step(route: Route, kept: Kept) -> str:
+    """Say what comes next on a route."""
+    stop = route.next_stop(kept)
+    if stop is None:
+        return f"“{route.title}”: you have been through all of it."
+    minutes = f" ({duration(stop.minutes)})" if stop.minutes else ""
+    return f"Next on “{route.title}”: {stop}{minutes}."

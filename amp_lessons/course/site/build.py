@@ -1,0 +1,137 @@
+"""Building the site: every page, and the files beside them."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+from pygments.formatters import HtmlFormatter
+
+from amp_lessons.course.lessons import shipped
+from amp_lessons.course.site.cards import Answers, answers, cards_page
+from amp_lessons.course.site.explain import explain_page, explain_script
+from amp_lessons.course.site.float_page import float_page, float_script
+from amp_lessons.course.site.frames import put_frames
+from amp_lessons.course.site.front import front_page
+from amp_lessons.course.site.glossary import glossary_page
+from amp_lessons.course.site.lesson import lesson_page
+from amp_lessons.course.site.live import live_page
+from amp_lessons.course.site.search import search_page, search_script
+from amp_lessons.course.site.shell import Page, html_of
+from amp_lessons.course.site.substitutes import Shelf
+from amp_lessons.course.site.symptoms import symptoms_page, symptoms_script
+from amp_lessons.course.site.widgets import widget_scripts, widget_styles
+from amp_lessons.course.views.base import code
+from amp_lessons.course.views.widgets import quiz
+
+ASSETS = Path(__file__).parent / "assets"
+_SCRIPTS = (
+    "site.js",
+    "questions.js",
+    "symptoms.js",
+    "explain.js",
+    "cards.js",
+    "search.js",
+    "views.js",
+    "numbers.js",
+    "float.js",
+)
+
+
+def _print(words: str) -> None:
+    """Print a line whole: several processes are told of at once."""
+    print(f"{words}\n", end="", flush=True)
+
+
+def build(out: Path, kept: Path | None = None, say: Callable[[str], None] = _print) -> list[Path]:
+    """Write the site into the folder ``out``, and return the pages. What was there of an older site goes.
+
+    What takes long is kept in the folder ``kept``: the states of all views, answers with computed numbers.
+    For None nothing is computed: views stand as pictures. Raises FileNotFoundError where the lessons did not
+    come with the package, ValueError for a folder that holds something else than a site, and RuntimeError
+    where a lesson cannot be run.
+    """
+    _empty(out)
+    told, live = _computed(out / "frames", kept, say) if kept else (None, {})
+    shelf = Shelf(out, live, has_cards=told is not None)
+    pages = list(_pages(shelf, told))
+    write_assets(out / "assets", pages)
+    for page in pages:
+        (out / page.file).write_text(html_of(page, pages), "utf-8")
+    return [out / page.file for page in pages]
+
+
+def _computed(
+    frames: Path, kept: Path, say: Callable[[str], None]
+) -> tuple[Answers, dict[tuple[str, str], str]]:
+    """Put the frames of all lessons into a folder; return the cards' answers, and what stands still of views.
+
+    Each is made in a process of its own, as many at once as there are cores.
+    """
+    frames.mkdir()
+    numbers = [head.number for head in shipped.heads()]
+    with ThreadPoolExecutor(os.cpu_count()) as pool:
+        told = pool.submit(answers, kept, say)
+        found = list(pool.map(lambda number: put_frames(number, kept, frames, say), numbers))
+    live = {
+        (number, cell): still
+        for number, views in zip(numbers, found, strict=True)
+        for cell, still in views.items()
+    }
+    return told.result(), live
+
+
+def _pages(shelf: Shelf, told: Answers | None) -> Iterator[Page]:
+    """Yield every page; a new one is a line here, and stands in the navigation if it is ``listed``.
+
+    Cards have computed numbers in them: without what was ``told`` there are none.
+    """
+    lessons = [lesson_page(head, shelf) for head in shipped.heads()]
+    yield front_page(shelf)
+    yield glossary_page()
+    yield symptoms_page()
+    yield explain_page()
+    yield float_page()
+    if told is not None:
+        yield cards_page(told)
+    yield search_page()
+    yield live_page(shelf)
+    yield from lessons
+
+
+def _empty(out: Path) -> None:
+    """Remove an older site; never anything else that somebody may keep in a folder."""
+    if out.exists() and any(out.iterdir()):
+        if not (out / "assets" / "site.js").is_file():
+            raise ValueError(f"{out} holds something else than a site: name a folder that is new, or empty")
+        shutil.rmtree(out)
+    out.mkdir(parents=True, exist_ok=True)
+
+
+def write_assets(folder: Path, pages: list[Page]) -> None:
+    """Write the scripts and the style that ``pages`` load."""
+    folder.mkdir()
+    for name in _SCRIPTS:
+        shutil.copy(ASSETS / name, folder)
+    made = {
+        "site.css": style(),
+        "widgets.js": widget_scripts(),
+        "symptoms-data.js": symptoms_script(),
+        "explain-data.js": explain_script(),
+        "float-data.js": float_script(),
+        "search-data.js": search_script(pages),
+    }
+    for name, text in made.items():
+        (folder / name).write_text(text, "utf-8")
+
+
+def style() -> str:
+    """Return the one style of all pages: the site's own, those of questions and widgets, colours of code."""
+    highlighted = HtmlFormatter(style=code.HouseStyle).get_style_defs(".highlight")
+    shared = [quiz.SHEET.read_text("utf-8"), widget_styles(), highlighted]
+    sheets = [(ASSETS / "site.css").read_text("utf-8"), *shared]
+    return re.sub(r"\n\s+", "\n", "\n".join(sheets))

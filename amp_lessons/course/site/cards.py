@@ -1,0 +1,81 @@
+"""The questions of interviews as cards: turn one, tick what you covered, grade yourself."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from importlib import resources
+from pathlib import Path
+
+from markupsafe import Markup
+
+from amp_lessons._base.text import prose
+from amp_lessons.course.interview import bank
+from amp_lessons.course.interview.bank import QUESTIONS, TOPICS
+from amp_lessons.course.interview.questions import LEVELS, Question
+from amp_lessons.course.site.made import made
+from amp_lessons.course.site.making import ANSWERS
+from amp_lessons.course.site.shell import Page
+from amp_lessons.course.site.symptoms import lesson_link
+
+Answers = dict[str, tuple[str, str]]  # question and answer, with numbers, by the question's id
+
+_BODY = Markup(
+    """<h1>Questions of interviews</h1>
+<p>Say the answer aloud, turn the card, tick what you covered, and grade yourself: the grade says in how many
+days the card comes back. Every number in the answers was computed by a cell of the course.</p>
+<div id="deck" hidden>
+<p><label>Topic <select id="topic"><option value="">all</option>{topics}</select></label>
+<label>Level <select id="level"><option value="">all</option>{levels}</select></label></p>
+<p id="status" aria-live="polite"></p>
+<div id="card" class="amp-card"></div>
+</div>
+<details><summary>All {count} questions with their answers, to be read</summary>{cards}</details>"""
+)
+_CARD = Markup(
+    """<section class="card" data-topic="{topic}" data-level="{level}"><p class="how">{words}, {level}</p>
+<h3 id="card-{id}">{question}</h3><div class="answer"><p>{answer}</p>{points}
+<details><summary>A weak answer, and why it is weak</summary><p>{weak}</p></details>
+<p>{lesson} teaches it.</p></div></section>"""
+)
+
+
+def answers(kept: Path, say: Callable[[str], None]) -> Answers:
+    """Return questions and answers with their numbers: proofs compute them, or they are ``kept``."""
+    files = (resources.files(bank) / f"{topic}.yaml" for topic in TOPICS)
+    asked = "\n".join(file.read_text("utf-8") for file in files)
+    read = json.loads((made("cards", asked, kept, say) / ANSWERS).read_text("utf-8"))
+    return {id: (question, answer) for id, (question, answer) in read.items()}
+
+
+def cards_page(told: Answers) -> Page:
+    """Return the page of all cards."""
+    option = Markup('<option value="{}">{}</option>').format
+    body = _BODY.format(
+        topics=Markup("").join(option(topic, _words(topic)) for topic in TOPICS),
+        levels=Markup("").join(option(level, level) for level in LEVELS),
+        count=len(QUESTIONS),
+        cards=Markup("").join(_card(each, *told[each.id]) for each in QUESTIONS),
+    )
+    return Page("cards.html", "Questions of interviews", body, scripts=("cards.js",), listed="Cards")
+
+
+def _card(question: Question, asked: str, answer: str) -> Markup:
+    point = Markup('<li><label><input type="checkbox"> {}</label></li>').format
+    return _CARD.format(
+        id=question.id,
+        topic=question.topic,
+        level=question.level,
+        words=_words(question.topic),
+        question=prose.as_html(asked),
+        answer=prose.as_html(answer),
+        points=Markup("<ul>{}</ul>").format(
+            Markup("").join(point(prose.as_html(each)) for each in question.points)
+        ),
+        weak=prose.as_html(question.weak_answer),
+        lesson=lesson_link(question.lesson),
+    )
+
+
+def _words(topic: str) -> str:
+    return topic.replace("_", " ")

@@ -1,0 +1,88 @@
+"""The front page: what the course is, a picture that moves, the ways through the lessons, and all of them."""
+
+from __future__ import annotations
+
+from markupsafe import Markup
+from nbconvert.filters import markdown2html_mistune
+
+from amp_lessons._base.text.prose import as_html
+from amp_lessons.course.lessons import shipped
+from amp_lessons.course.lessons.shipped import Head
+from amp_lessons.course.routes import overview
+from amp_lessons.course.routes.catalogue import ABLE_TO, ROUTES
+from amp_lessons.course.site.lesson import linked
+from amp_lessons.course.site.shell import Page, address, link
+from amp_lessons.course.site.substitutes import Shelf, live_html
+
+FIRST_PICTURE = ("03", "live-view")  # the loss scale, and what becomes of real gradients
+
+_FRONT = Markup(
+    """<h1>Mixed precision training with PyTorch</h1>
+<section><p class="lead">These bars are gradients of a network in 16 bits. At a scale of 1 many become zero.
+<b>Move the slider until they do not, and not yet overflow.</b></p>
+{picture}
+<p><a href="{lesson}">Lesson {number} says what is to be seen here</a></p></section>
+<p>Mixed precision trains a network with 16-bit numbers where they are enough, and with 32-bit numbers where
+they are not: faster, and in less memory. Here are lessons to read and to play with, and instruments for your
+own training. Nothing needs a GPU.</p>
+<p><b>It fails now?</b> <a href="explain.html">Paste the error</a>, or
+<a href="symptoms.html">go from the symptom to its cause</a>.</p>
+<section><h2>What brought you here?</h2>{routes}</section>
+<section><h2>All lessons</h2><p>{hours}.</p>{lessons}</section>"""
+)
+
+
+def front_page(shelf: Shelf) -> Page:
+    """Return the front page; the picture on it is that of lesson 03, live where its frames are there."""
+    head = shipped.head_of(FIRST_PICTURE[0])
+    body = _FRONT.format(
+        picture=_picture(shelf),
+        lesson=address(head.file),
+        number=head.number,
+        routes=_routes(),
+        hours=overview.hours(shipped.heads()).capitalize(),
+        lessons=_lessons(),
+    )
+    return Page(
+        "index.html",
+        "Mixed precision training with PyTorch",
+        body,
+        description="A course on mixed precision training with PyTorch, to be read and played with",
+        scripts=("widgets.js", *_frames(shelf), "views.js"),
+        kind="front",
+        listed="Lessons",
+    )
+
+
+def _picture(shelf: Shelf) -> Markup:
+    """Return the picture of lesson 03, which moves where its frames are there."""
+    number, cell = FIRST_PICTURE
+    picture = Markup(
+        '<figure class="picture"><a href="{0}"><img class="amp-paper" src="{0}" '
+        'alt="Gradients on the number line of fp16"></a></figure>'
+    ).format(f"pictures/{number}-{cell}.png")
+    return live_html(f"{number}-{cell}", picture) if FIRST_PICTURE in shelf.live else picture
+
+
+def _frames(shelf: Shelf) -> list[str]:
+    """Return the frames to load before ``views.js``, which then shows the picture with the first paint."""
+    return [f"frames/{'-'.join(FIRST_PICTURE)}.js"] if FIRST_PICTURE in shelf.live else []
+
+
+def _routes() -> Markup:
+    folded = Markup("<details><summary><strong>{}</strong>, {}{}</summary>{}</details>").format
+    return Markup("").join(
+        folded(each.title, each.to, each.takes, Markup(linked(markdown2html_mistune(each.steps()))))
+        for each in ROUTES
+    )
+
+
+def _lessons() -> Markup:
+    return Markup('<ol class="lessons">{}</ol>').format(Markup("").join(map(_lesson, shipped.heads())))
+
+
+def _lesson(head: Head) -> Markup:
+    minutes = f"{head.minutes} minutes" + (f", {head.deeper} more folded" if head.deeper else "")
+    return Markup("<li>{} <span>{}. After it you can {}.</span></li>").format(
+        link(address(head.file), f"{head.number} · {head.title}"), minutes, as_html(ABLE_TO[head.number])
+    )

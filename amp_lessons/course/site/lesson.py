@@ -1,0 +1,133 @@
+"""A lesson as a page: its notebook as it is stored, the core open, what is deeper folded.
+
+nbconvert turns cells into HTML (``template``); what a cell shows that asks something of a reader, or could be
+played with, is replaced before (``substitutes``).
+"""
+
+from __future__ import annotations
+
+import functools
+import html
+import re
+from collections.abc import Iterable
+from pathlib import Path
+
+import nbformat
+from markupsafe import Markup
+from nbconvert import HTMLExporter
+
+from amp_lessons.course.lessons import shipped
+from amp_lessons.course.lessons.shipped import Cell, Head
+from amp_lessons.course.site.questions import behind_questions
+from amp_lessons.course.site.shell import REPOSITORY, Page, address, link
+from amp_lessons.course.site.substitutes import Shelf, substituted
+
+_HEADING = re.compile(r'<h([1-6]) id="(.*?)">(.*?)</h\1>', re.DOTALL)
+_ANCHOR = re.compile(r'<a class="anchor-link".*?</a>')
+_LESSON = re.compile(r'href="(\d\d_\w+)\.ipynb')
+_ABOVE = re.compile(r'href="\.\./')
+_CODE = re.compile("<pre>")
+_TABLE = re.compile(r"(?<!nowrap\">)<table.*?</table>", re.DOTALL)  # those of text.tables scroll already
+SCROLLING_TABLE = Markup('<div class="amp-scroll" role="group" aria-label="Table" tabindex="0">{}</div>')
+_LINK = re.compile(r"</?a\b[^>]*>")
+_FOR_WHOM = re.compile(r"<p>(.*?)</p>", re.DOTALL)
+
+
+@functools.cache
+def _exporter() -> HTMLExporter:
+    return HTMLExporter(extra_template_basedirs=[str(Path(__file__).parent)], template_name="template")
+
+
+def lesson_page(head: Head, shelf: Shelf) -> Page:
+    """Return the page of a lesson; its pictures, and what its views need, are put on ``shelf``."""
+    notebook = nbformat.read(shipped.numbered(shipped.originals(), head.number), as_version=4)
+    core, deeper = shipped.parted(behind_questions(substituted(cell, head, shelf) for cell in notebook.cells))
+    opening, core_html = Markup(_html(core[:1])), Markup(_html(core[1:]))
+    sections = [_folded(section) for section in deeper]
+    return Page(
+        file=address(head.file),
+        title=f"{head.number} · {head.title}",
+        body=opening
+        + _READ
+        + _contents(core_html)
+        + core_html
+        + Markup("\n").join(sections)
+        + _ways_on(head),
+        description=f"{head.title}: lesson {head.number} of a course on mixed precision with PyTorch",
+        scripts=("questions.js", "widgets.js", "views.js"),
+        kind="lesson",
+    )
+
+
+_READ = Markup(
+    '<p class="how">Here the lesson is to be read: what each cell showed when it was run stands below it; '
+    "below a question it is folded until you have answered. What is said of running cells, of keys and "
+    "menus, holds in the notebook.</p>"
+)
+
+
+def _html(cells: Iterable[Cell]) -> str:
+    made, _ = _exporter().from_notebook_node(nbformat.v4.new_notebook(cells=list(cells)))
+    return linked(made)
+
+
+def linked(made: str) -> str:
+    """Return HTML whose links lead to pages and to the repository, and whose tables and code can scroll."""
+    for pattern, instead in (
+        (_ANCHOR, ""),
+        (_LESSON, r'href="\1.html'),
+        (_ABOVE, f'href="{REPOSITORY}/blob/main/'),
+        (_CODE, '<pre tabindex="0">'),
+        (_TABLE, SCROLLING_TABLE.format(Markup(r"\g<0>"))),
+    ):
+        made = pattern.sub(instead, made)
+    return made
+
+
+def _folded(cells: list[Cell]) -> Markup:
+    """Fold a deeper section: its heading, its minutes and whom it is for stay in sight."""
+    heading, rest = _html(cells[:1]), _html(cells[1:])
+    _, id, title = _HEADING.search(heading).groups()  # type: ignore[union-attr]  # its first cell begins with it
+    below = _HEADING.sub("", heading, count=1)
+    told = _FOR_WHOM.search(below)
+    return Markup(
+        '<details class="deeper"><summary><h2 id="{}">{}</h2> <span>{}</span></summary>{}{}</details>'
+    ).format(
+        Markup(id),
+        Markup(title),
+        Markup(_LINK.sub("", told[1] if told else "")),  # no link inside of what is pressed to unfold
+        Markup(_FOR_WHOM.sub("", below, count=1)),
+        Markup(rest),
+    )
+
+
+def headings(made: str) -> list[tuple[int, str, str]]:
+    """Return level, id and words of each heading of a page, as text."""
+    return [
+        (int(level), html.unescape(id), html.unescape(re.sub("<.*?>", "", words)))
+        for level, id, words in _HEADING.findall(made)
+    ]
+
+
+def _contents(core: str) -> Markup:
+    item = Markup("<li>{}</li>").format
+    items = [item(link(f"#{id}", words)) for level, id, words in headings(core) if level == 2]
+    folded = Markup(
+        '<details class="contents"><summary>In the core of this lesson</summary><ol>{}</ol></details>'
+    )
+    return folded.format(Markup("").join(items)) if items else Markup("")
+
+
+def _ways_on(head: Head) -> Markup:
+    """Return the links to the lessons before and after."""
+    heads = shipped.heads()
+    place = heads.index(head)
+    before, after = heads[place - 1] if place else None, shipped.head_after(head)
+    way = Markup('<a rel="{}" href="{}">{}</a>').format
+    ways = [
+        way("prev", address(before.file), f"← {before.number} · {before.short_title}") if before else "",
+        way("next", address(after.file), f"{after.number} · {after.short_title} →") if after else "",
+    ]
+    return Markup('<nav class="ways-on" aria-label="Lessons before and after">{}</nav>').format(
+        Markup(" ").join(filter(None, ways))
+    )

@@ -1,0 +1,64 @@
+"""Make what takes long, here: ``python -m amp_lessons.course.site.making 03 FOLDER``, or ``cards FOLDER``.
+
+For the number of a lesson, the scripts of its views' states are written into the folder, and which views
+those are; for ``cards``, the answers to the questions of interviews. The last line that is printed lists the
+files of the package that were loaded.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from pathlib import Path
+
+from amp_lessons.course.site.made import loaded
+
+LIVE = "live.json"  # for each cell with a view that is live, what of it stands still
+ANSWERS = "answers.json"  # question and answer by the id of a question, with numbers
+
+
+def make(name: str, out: Path) -> None:
+    """Make the frames of a lesson by its number, or the ``cards``."""
+    if name == "cards":
+        _make_answers(out)
+    else:
+        _make_frames(name, out)
+    print(json.dumps(loaded()))
+
+
+def _make_answers(out: Path) -> None:
+    from amp_lessons.course.interview.bank import QUESTIONS
+
+    answers = {each.id: [each.question, each.answer] for each in QUESTIONS}
+    (out / ANSWERS).write_text(json.dumps(answers), "utf-8")
+
+
+def _make_frames(number: str, out: Path) -> None:
+    """Run the cells of a lesson, and freeze each view as soon as its cell has shown it."""
+    from IPython.core.interactiveshell import InteractiveShell
+    from IPython.utils.capture import capture_output
+
+    from amp_lessons.course.lessons import shipped
+    from amp_lessons.course.site.frames import cells_to_run
+    from amp_lessons.course.site.freezing import freeze
+    from amp_lessons.course.views.base.view import View
+
+    os.chdir(shipped.originals())
+    shell = InteractiveShell.instance()
+    live = {}
+    for cell in cells_to_run(number):
+        with capture_output() as said:
+            ran = shell.run_cell(shipped.source(cell))
+        if not ran.success:
+            raise SystemExit(f"the cell {cell['id']} has failed\n{said.stdout[-2000:]}{said.stderr[-2000:]}")
+        frozen = freeze(ran.result, f"{number}-{cell['id']}") if isinstance(ran.result, View) else None
+        if frozen:
+            live[cell["id"]] = frozen.still
+            for name, script in frozen.scripts.items():
+                (out / name).write_text(script, "utf-8")
+    (out / LIVE).write_text(json.dumps(live), "utf-8")
+
+
+if __name__ == "__main__":
+    make(sys.argv[1], Path(sys.argv[2]))

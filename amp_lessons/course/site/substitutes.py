@@ -1,0 +1,222 @@
+"""What stands on a page where a notebook shows a view: something that needs no kernel, or a picture."""
+
+from __future__ import annotations
+
+import ast
+import base64
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import nbformat
+from markupsafe import Markup
+from nbformat import NotebookNode
+
+from amp_lessons._base.text import prose
+from amp_lessons.course import clinic, views
+from amp_lessons.course.exercises import shelf as exercises
+from amp_lessons.course.exercises.exercise import Exercise
+from amp_lessons.course.exercises.report import rendering
+from amp_lessons.course.interview import drills
+from amp_lessons.course.lessons.fresh import taught
+from amp_lessons.course.lessons.shipped import Head
+from amp_lessons.course.quizzes import Choice, Question, question
+from amp_lessons.course.site.questions import question_html, questions_html
+from amp_lessons.course.views.base.code import code_html
+
+_CALL = re.compile(r"\bviews\.(\w+)\(")
+_STRING = re.compile(r'"([^"]+)"')
+_RANGE = re.compile(r"range\((\d+), (\d+)\)")
+
+
+@dataclass(frozen=True)
+class Shown:
+    """One view of the lessons, and how its page shows it: for the table of what is live."""
+
+    lesson: Head
+    cell: str
+    view: str
+    how: str
+
+
+@dataclass
+class Shelf:
+    """What pages need: where files go, and what stands still of each live view, by lesson and cell.
+
+    ``has_cards`` says whether there is a page of cards, ``shown`` how each view is shown, in the order of the
+    lessons.
+    """
+
+    out: Path
+    live: Mapping[tuple[str, str], str] = field(default_factory=dict)
+    has_cards: bool = False
+    shown: list[Shown] = field(default_factory=list)
+
+
+def substituted(cell: NotebookNode, head: Head, shelf: Shelf) -> NotebookNode:
+    """Return a cell with what its page shows; pictures become files of their own."""
+    if cell.cell_type != "code":
+        return cell
+    if cell.metadata.get("jupyter", {}).get("source_hidden"):
+        return nbformat.v4.new_markdown_cell("", id=cell.id)
+    cell = taught(cell)
+    named = _CALL.findall(cell.source)
+    if named and named[-1] in _INSTEAD:
+        return _showing(cell, _INSTEAD[named[-1]](cell.source), unseen=True)
+    if named and named[-1] == "FlashCards" and shelf.has_cards:
+        return _showing(cell, _link_to("cards.html", "The cards have a page of their own")(""), unseen=True)
+    pictures = [output for output in cell.outputs if "image/png" in output.get("data", {})]
+    if pictures:
+        _picture_to_file(pictures[-1], cell, named[-1], head, shelf)
+    if named and named[-1] == "Patient":
+        asked = nbformat.v4.new_output("display_data", {"text/html": _patient(cell.source)})
+        cell.outputs.append(asked)
+        cell.metadata["unseen"] = True
+    return cell
+
+
+def _showing(cell: NotebookNode, made: Markup, unseen: bool) -> NotebookNode:
+    """Replace what a cell shows; its code stays ``unseen`` where a reader has nothing to learn from it."""
+    cell.outputs = [nbformat.v4.new_output("display_data", {"text/html": made})]
+    cell.metadata["unseen"] = unseen
+    return cell
+
+
+def _picture_to_file(output: NotebookNode, cell: NotebookNode, view: str, head: Head, shelf: Shelf) -> None:
+    """Put a picture into a file, which is loaded when it comes into view; a live view goes around it."""
+    name = f"pictures/{head.number}-{cell.id}.png"
+    path = shelf.out / name
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_bytes(base64.b64decode(output.data["image/png"]))
+    width, height = _size_of(path)
+    picture = Markup(
+        '<figure class="picture"><a href="{0}"><picture>{4}<img class="amp-paper" loading="lazy" src="{0}" '
+        'width="{1}" height="{2}" alt="{3}"></picture></a>'
+        '<figcaption aria-hidden="true">{3}</figcaption></figure>'
+    ).format(name, width, height, output.data["text/plain"], _for_phones(path, cell.source, view))
+    output.data = {"text/html": _around(picture, cell.id, view, head, shelf)}
+
+
+def _for_phones(beside: Path, source: str, view: str) -> Markup:
+    """Return where a phone finds the narrow drawing of a view that has a page of its own; else nothing."""
+    if view not in _ELSEWHERE:
+        return Markup()
+    call = ast.parse(source).body[-1].value  # type: ignore[attr-defined]
+    given = [ast.literal_eval(each) for each in call.args]
+    named = {each.arg: ast.literal_eval(each.value) for each in call.keywords}
+    narrow = getattr(views, view)(*given, **named).picture.narrow
+    path = beside.with_suffix(".narrow.png")
+    path.write_bytes(narrow.png())
+    source_of = '<source media="(max-width: 500px)" srcset="pictures/{}" width="{}" height="{}">'
+    return Markup(source_of).format(path.name, *_size_of(path))
+
+
+def _around(picture: Markup, cell_id: str, view: str, head: Head, shelf: Shelf) -> Markup:
+    """Return a picture where frames come, if there are any; else with how to get the view that moves."""
+    if view[0].islower() or view == "Patient":  # a picture in the notebook, too
+        return picture
+    still = shelf.live.get((head.number, cell_id))
+    if still is not None:
+        shelf.shown.append(Shown(head, cell_id, view, f"live. {still}"))
+        return live_html(f"{head.number}-{cell_id}", picture)
+    shelf.shown.append(Shown(head, cell_id, view, f"a picture: {_why_still(view)}"))
+    return picture + Markup('<p class="how">{}</p>').format(_HOW) + _ELSEWHERE.get(view, Markup())
+
+
+def live_html(frames: str, picture: Markup) -> Markup:
+    """Return where a view comes to live as soon as it is looked at, and what stands there until then."""
+    return Markup('<div class="amp-live" data-frames="{}">{}</div>').format(frames, picture)
+
+
+def _why_still(view: str) -> str:
+    return getattr(views, view).why_still or "what its controls take has no end"
+
+
+_HOW = (
+    "This is a picture of one of its states. In a notebook it moves: the links at the lesson's head open one."
+)
+
+_ELSEWHERE = {
+    "BitView": Markup('<p class="way"><a href="float.html">Flip bits on a page of their own</a></p>'),
+}
+
+
+def _size_of(path: Path) -> tuple[int, int]:
+    from PIL import Image
+
+    with Image.open(path) as image:
+        return image.size
+
+
+# --- what asks something of a reader
+
+_CHECK = Markup(
+    '<p class="how">The check runs your code: open this lesson in Colab or Kaggle (the links at its head), '
+    "or on your machine by <code>amp-lessons lab</code>.</p>"
+)
+
+
+def _quiz(source: str) -> Markup:
+    return question_html(question(_STRING.findall(source)[-1]))
+
+
+def _curve_quiz(source: str) -> Markup:
+    first, behind = map(int, _RANGE.findall(source)[-1])
+    curves = clinic.LOSS_CURVES[first - 1 : behind - 1]
+    made = [question_html(question(f"curves.{each}")) for each in curves]
+    numbered = Markup('<p class="number">Curve {}</p>{}').format
+    return Markup("").join(map(numbered, range(first, behind), made))
+
+
+def _patient(source: str) -> Markup:
+    patient = clinic.patient(_STRING.findall(source)[-1])
+    choices = tuple(Choice(each.text, each.because, each.right) for each in patient.diagnoses)
+    met = Markup("").join(
+        Markup('<li><a href="{}">{}</a><br>{}</li>').format(each.url, each.url, each.told)
+        for each in patient.seen_at
+    )
+    folded = Markup(
+        "<details><summary>Who met it (this gives the diagnosis away)</summary><ul>{}</ul></details>"
+    )
+    return question_html(Question(patient.id, patient.symptom, choices)) + folded.format(met)
+
+
+def _card(source: str) -> Markup:
+    """Return an exercise: its task, hints and a solution, each folded."""
+    return exercise_html(exercises.find(_STRING.findall(source)[-1]))
+
+
+def exercise_html(exercise: Exercise) -> Markup:
+    """Return an exercise as a card; nothing of a learner's progress is read or written."""
+    fold = Markup("<details><summary>{}</summary>{}</details>").format
+    hints = (fold(f"Hint {n}", prose.as_html(text)) for n, text in enumerate(exercise.hints, start=1))
+    why = Markup("<p>{}</p>").format(prose.as_html(exercise.explanation))
+    ways = rendering.ways_html(exercise.other_ways, lambda way: code_html(way.source, f"Source: {way.title}"))
+    solution = code_html(exercise.solution_source, "Source of the solution") + why + ways
+    return Markup('<div class="amp-card">{}{}{}</div>').format(
+        exercise._repr_mimebundle_()["text/html"],
+        Markup("").join(hints),
+        fold("Solution, and why (it gives the whole answer away)", solution),
+    )
+
+
+def _drills(source: str) -> Markup:
+    """Return the drills of the notebook's seed that need no picture; here no clock runs."""
+    seed = int(re.findall(r"seed=(\d+)", source)[-1])
+    return questions_html([each.question for each in drills(seed, 8) if not each.curve], "Drill")
+
+
+def _link_to(file: str, words: str) -> Callable[[str], Markup]:
+    return lambda _: Markup('<p class="way"><a href="{}">{}</a></p>').format(file, words)
+
+
+_INSTEAD: dict[str, Callable[[str], Markup]] = {
+    "Quiz": _quiz,
+    "CurveQuiz": _curve_quiz,
+    "ExerciseCard": _card,
+    "check": lambda _: _CHECK,
+    "DrillView": _drills,
+    "SymptomTree": _link_to("symptoms.html", "The tree of symptoms has a page of its own: walk it there"),
+    "Map": _link_to("index.html", "All lessons, and the ways through them"),
+}

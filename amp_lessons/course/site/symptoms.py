@@ -1,0 +1,64 @@
+"""The tree of symptoms as a page: it is walked by pressing answers, and can be read as a list."""
+
+from __future__ import annotations
+
+from markupsafe import Markup
+
+from amp_lessons._base.text import prose
+from amp_lessons.course.clinic.causes import End
+from amp_lessons.course.clinic.symptoms import SYMPTOMS, SymptomQuestion
+from amp_lessons.course.lessons import shipped
+from amp_lessons.course.site.data import as_script
+from amp_lessons.course.site.shell import Page, address, link
+from amp_lessons.course.views.base.code import code_html
+from amp_lessons.course.views.widgets.symptoms import ways
+
+_BODY = Markup(
+    """<h1>From a symptom to its cause</h1>
+<p>What is wrong with your training? Answer what you see, until a cause is named, with lines that show whether
+it is so. Their names are those of most scripts: <code>model</code>, <code>batch</code>,
+<code>optimizer</code>.</p>
+<div id="tree" class="amp-quiz" aria-live="polite"></div>
+<details><summary>All ways at once, to be read</summary>{ways}</details>"""
+)
+
+
+def symptoms_page() -> Page:
+    """Return the page of the tree."""
+    return Page(
+        "symptoms.html",
+        "From a symptom to its cause",
+        _BODY.format(ways=_ways_html()),
+        scripts=("symptoms-data.js", "symptoms.js"),
+        listed="Symptoms",
+    )
+
+
+def symptoms_script() -> str:
+    """Return the script that brings the tree: a question is ``{asks, answers}``, an end ``{cause, …}``."""
+    return as_script("window.ampSymptoms", _node(SYMPTOMS))
+
+
+def _node(at: SymptomQuestion | End) -> dict[str, object]:
+    if isinstance(at, End):
+        return {
+            "cause": prose.as_html(at.cause),
+            "cure": prose.as_html(at.cure),
+            "lesson": lesson_link(at.lesson),
+            "code": code_html(at.code, "Lines to run"),
+        }
+    return {"asks": at.text, "answers": [[each.text, _node(each.then)] for each in at.answers]}
+
+
+def lesson_link(number: str) -> Markup:
+    """Return a link to the page of a lesson, by its number."""
+    head = shipped.head_of(number)
+    return link(address(head.file), f"Lesson {number}, {head.short_title}")
+
+
+def _ways_html() -> Markup:
+    item, group = Markup("<li>{} <b>{}</b> {} ({})</li>").format, Markup("<h2>{}</h2><ul>{}</ul>").format
+    return Markup("").join(
+        group(symptom, Markup("").join(item(*way[:3], lesson_link(way[3])) for way in found))
+        for symptom, found in ways().items()
+    )

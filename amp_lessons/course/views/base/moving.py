@@ -1,0 +1,193 @@
+"""A picture on the page of which only some shapes move: drawn once, then followed by the shapes' outlines.
+
+A PNG of every frame would have to be drawn, encoded, sent, decoded and painted. Of a histogram only the bars
+move, and where they end is a few kilobytes of text: the browser paints the rest, which it has already.
+"""
+
+from __future__ import annotations
+
+import io
+import re
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import anywidget
+import numpy as np
+import traitlets
+from matplotlib.artist import Artist
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.patches import Patch, PathPatch
+from matplotlib.path import Path as Outline
+
+from amp_lessons._base.drawing.picture import CAPTION_STYLE, SCROLLING_BOX, Picture
+from amp_lessons._base.drawing.style import PAPER_STYLE, house_style
+from amp_lessons.course.views.base.view import View
+
+SVG_DPI = 72  # matplotlib writes SVG in points
+_COMMANDS = {Outline.MOVETO: "M%.2f %.2f", Outline.LINETO: "L%.2f %.2f", Outline.CLOSEPOLY: "Z"}
+
+
+class MovingPage(anywidget.AnyWidget):
+    """Where a view shows a picture whose ``moving`` artists are patches, and the caption below it."""
+
+    _esm = Path(__file__).with_name("moving.js")
+    _css = Path(__file__).with_name("moving.css")
+    drawing = traitlets.Unicode().tag(sync=True)
+    box = traitlets.Unicode(PAPER_STYLE + SCROLLING_BOX, read_only=True).tag(sync=True)
+    outlines: Any = traitlets.Dict().tag(sync=True)
+    caption = traitlets.Unicode().tag(sync=True)
+    alt = traitlets.Unicode().tag(sync=True)
+    width = traitlets.Int().tag(sync=True)
+    narrowest = traitlets.Int().tag(sync=True)
+    caption_style = traitlets.Unicode(CAPTION_STYLE, read_only=True).tag(sync=True)
+
+    def __init__(self) -> None:
+        """Begin with nothing on the page.
+
+        ``for_phones`` says whether a picture's narrow drawing is put there, too: it costs time at each step.
+        """
+        super().__init__()
+        self.for_phones = False
+        self._drawn: tuple[Picture, bool] | None = None
+
+    def show(self, picture: Picture | None, caption: str, alt: str) -> None:
+        """Put picture and caption on the page, in one message; draw only what is not there yet."""
+        with self.hold_sync():
+            self.caption, self.alt = caption, alt
+            if picture is None:
+                return
+            if self._drawn != (picture, self.for_phones):
+                self._drawn, self.drawing = (picture, self.for_phones), svg(picture, self.for_phones)
+                self.width, self.narrowest = picture.size[0], picture.narrowest
+            self.outlines = {name: svg_outline(patch) for name, patch in _moving(picture, self.for_phones)}
+
+
+class MovingView(View):
+    """A view whose picture follows a slider: its ``moving`` artists must be patches of straight lines."""
+
+    def new_page(self) -> MovingPage:
+        """Return a page on which only outlines move."""
+        return MovingPage()
+
+    def turn_page(self) -> None:
+        """Send the outlines and the caption."""
+        self._page.show(self.picture, self.caption, self.alt)
+
+
+def svg(picture: Picture, for_phones: bool = True) -> str:
+    """Return the picture as an SVG element, in which each moving patch is a group that bears its name.
+
+    ``for_phones``, a narrow one stands behind it where there is one: ``moving.css`` shows the one that fits.
+    """
+    for name, patch in _moving(picture, for_phones):
+        patch.set_gid(name)
+    narrow = picture.narrow if for_phones else None
+    return _svg(picture) + (_svg(narrow) if narrow else "")
+
+
+def _svg(picture: Picture) -> str:
+    page = io.StringIO()
+    with house_style():
+        # Without a salt every drawing names its clips and hatches differently, as it must: they share a page.
+        picture.figure.savefig(page, format="svg", metadata={"Date": None, "Creator": None})
+    _, element, rest = page.getvalue().partition("<svg")
+    drawing = _SHEET.sub("", element + rest).replace("<svg", f"<svg {_LINES}", 1)
+    return _HATCH.sub(_dots_as_dashes, drawing)
+
+
+# A style sheet in a drawing is one of the whole page: all of it would be styled anew with each drawing.
+_SHEET = re.compile(
+    r"\s*<defs>\s*<style[^>]*>\*{stroke-linejoin: round; stroke-linecap: butt}</style>\s*</defs>"
+)
+_LINES = 'style="stroke-linejoin: round; stroke-linecap: butt"'
+_HATCH = re.compile(r'(<pattern [^>]*>\s*<rect [^>]*>\s*)<path d="([^"]*)" style="([^"]*)"/>')
+_POINT = re.compile(r"(-?[\d.]+) (-?[\d.]+)")
+
+
+def _dots_as_dashes(hatch: re.Match[str]) -> str:
+    """Return a hatch of dots with each row of them as a line, dashed so that only its round ends are left.
+
+    matplotlib draws each dot of a square inch as eight curves: 250 KB, three quarters of a drawing.
+    """
+    around, path, style = hatch.groups()
+    if "C" not in path:  # made of lines: they are few
+        return hatch[0]
+    dots = np.array([_centre_and_radius(dot) for dot in path.split("M")[1:]])
+    rows = [dots[dots[:, 1] == y] for y in np.unique(dots[:, 1])]
+    step = rows[0][1, 0] - rows[0][0, 0]
+    lines = "".join(f"M{row[0, 0]:g} {row[0, 1]:g}h{step * len(row):g}" for row in rows)
+    stroke = dict(part.split(": ") for part in style.split("; "))
+    width = float(stroke["stroke-width"]) + 2 * dots[0, 2]
+    dashes = f"stroke: {stroke['stroke']}; stroke-width: {width:g}; stroke-dasharray: 0 {step:g}"
+    return f'{around}<path d="{lines}" style="{dashes}; stroke-linecap: round"/>'
+
+
+def _centre_and_radius(dot: str) -> tuple[float, float, float]:
+    points = np.array(_POINT.findall(dot), float)
+    x, y = (points.min(0) + points.max(0)) / 2
+    return round(x, 3), round(y, 3), float(np.ptp(points[:, 0]) / 2)
+
+
+def svg_outline(patch: Artist) -> str:
+    """Return where a patch made of straight lines is drawn in its figure's SVG, as a path's ``d``."""
+    figure = patch.get_figure(root=True)
+    assert isinstance(patch, Patch)
+    assert isinstance(figure, Figure)
+    outline = patch.get_transform().transform_path(patch.get_path())
+    codes = np.asarray(outline.codes)
+    points = np.asarray(outline.vertices) * (SVG_DPI / figure.dpi)
+    points[:, 1] = figure.get_figheight() * SVG_DPI - points[:, 1]
+    drawn = points[codes != Outline.CLOSEPOLY]  # whose point means nothing
+    return "".join(map(_COMMANDS.__getitem__, codes.tolist())) % tuple(drawn.ravel().tolist())
+
+
+def _moving(picture: Picture, for_phones: bool) -> Iterator[tuple[str, Artist]]:
+    """Yield what moves in a picture and, ``for_phones``, in the narrow one of it, each with a name."""
+    narrow = picture.narrow if for_phones else None
+    patches = (*picture.moving, *(narrow.moving if narrow else ()))
+    yield from ((f"amp-moving-{k}", patch) for k, patch in enumerate(patches))
+
+
+Points = Sequence[tuple[float, float]]
+
+
+class MovingLines:
+    """Lines on ``axes``, each through points of its own, in data coordinates; all of one style.
+
+    They lie above the grid and lines that stand still, on a page as in a PNG.
+    """
+
+    def __init__(self, axes: Axes, **style: Any) -> None:
+        """Draw nothing yet; ``style`` is that of a ``PathPatch``."""
+        self.artist = PathPatch(_path([[(0.0, 0.0)]]), **{"fill": False, "zorder": 3, **style})
+        axes.add_patch(self.artist)
+
+    def update(self, *lines: Points) -> None:
+        """Draw these lines, each of at least one point, instead of those that are there."""
+        self.artist.set_path(_path(lines or [[(0.0, 0.0)]]))
+
+
+class MovingMark:
+    """A diamond that is always of one size, wherever it is on axes that may be logarithmic."""
+
+    def __init__(self, axes: Axes, size: float = 0.018, **style: Any) -> None:
+        """Draw nothing yet; ``size`` is half of its width, as a part of that of ``axes``."""
+        self._axes = axes
+        width, height = axes.get_window_extent().size
+        self._arms = np.array([(1, 0), (0, width / height), (-1, 0), (0, -width / height), (1, 0)]) * size
+        self.artist = PathPatch(_path([[(0.0, 0.0)]]), zorder=5, **style)
+        axes.add_patch(self.artist)
+        self.artist.set_transform(axes.transAxes)
+
+    def update(self, *points: tuple[float, float]) -> None:
+        """Put a mark at each of these points, in data coordinates."""
+        to_axes = self._axes.transData + self._axes.transAxes.inverted()
+        centres = to_axes.transform(np.reshape(points, (-1, 2)).astype(float))
+        self.artist.set_path(_path([self._arms + centre for centre in centres] or [[(-1.0, -1.0)]]))
+
+
+def _path(lines: Any) -> Outline:
+    codes = [code for line in lines for code in (Outline.MOVETO, *[Outline.LINETO] * (len(line) - 1))]
+    return Outline(np.concatenate([np.reshape(line, (-1, 2)) for line in lines]), codes)

@@ -1,0 +1,219 @@
+"""One training step under a loss scale, one phase at a press."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.patches import FancyArrowPatch, FancyBboxPatch
+from torch import Tensor, nn
+
+from amp_lessons._base.drawing.picture import Picture
+from amp_lessons._base.drawing.style import ACCENT, GRID, INK, PAPER, QUIET, ZONES, house_style
+from amp_lessons._base.text.words import MEASURED_MARK, number, power_of_two
+from amp_lessons.course.views.base.controls import button, row
+from amp_lessons.course.views.base.number_line import draw_chip
+from amp_lessons.course.views.base.view import View
+from amp_lessons.formats.dtypes import dtype_name
+from amp_lessons.scaling import PHASES, AmpCycle, PhaseSnapshot, make_scaler
+
+WHAT_HAPPENED = {
+    "forward": "The forward pass ran under autocast: the output is {output}, the loss {loss}.",
+    "scale": "The loss was multiplied by {scale}. Only a number changed; no gradient exists yet.",
+    "backward": "Backward ran from the scaled loss: every gradient is {scale} times too large. "
+    "It travelled as {output} and arrived in .grad as fp32.{overflow}",
+    "unscale": "Every gradient was divided by {scale}. These are the true gradients: clip or log them now.",
+    "check": "GradScaler looked for inf and nan among the gradients and found {verdict}.",
+    "step": "{stepped}",
+    "update": "{updated}",
+}
+
+
+# What the picture lists: a name, its field and its dtype's key in a PhaseSnapshot, the phases that change it.
+SHOWN = (
+    ("parameter", "weights", "weight", ("step",)),
+    ("output", "outputs", "output", ("forward",)),
+    ("loss", "loss", "loss", ("forward",)),
+    ("loss × scale", "scaled_loss", "scaled_loss", ("scale",)),
+    ("gradient of the output, scaled", "output_gradients", "output_gradient", ("backward",)),
+    ("gradient in .grad, {size}", "gradients", "gradient", ("backward", "unscale")),
+)
+
+
+class CycleView(View):
+    """Press to perform the next phase of a training step for real."""
+
+    on_pages = ()
+    why_still = "its buttons go on with a training, which has no last state"
+
+    def __init__(
+        self,
+        model: nn.Module,
+        loader: Iterable[tuple[Tensor, Tensor]],
+        loss_fn: Callable[[Tensor, Tensor], Tensor],
+        *,
+        dtype: torch.dtype = torch.float16,
+    ) -> None:
+        """Train ``model`` itself with SGD and a GradScaler of its own, which grows after 3 clean steps."""
+        device_type = next(model.parameters()).device.type
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+        scaler = make_scaler(device_type, growth_interval=3)
+        self._cycle = AmpCycle(model, loader, optimizer, loss_fn, scaler=scaler, dtype=dtype)
+        advance = button("Next phase", "perform the next phase of this training step")
+        inject = button("Inject an overflow", "the coming backward will leave one inf among the gradients")
+        advance.on_click(lambda _: self.advance())
+        inject.on_click(lambda _: self.inject_overflow())
+        super().__init__([row(advance, inject)], alt="The phases of one training step.")
+        self.advance()
+
+    def advance(self, phases: int = 1) -> PhaseSnapshot:
+        """Perform the next phase, or several, and return what is in memory after it."""
+        for _ in range(phases):
+            self._before, self.snapshot = getattr(self, "snapshot", None), self._cycle.advance()
+        self.show(_picture(self.snapshot), self._describe(), mark=MEASURED_MARK)
+        return self.snapshot
+
+    def inject_overflow(self) -> None:
+        """Put one inf among the gradients of the next backward pass."""
+        self._cycle.inject_overflow()
+        self.say("The next backward will leave one inf among the gradients. Press on, and watch the scaler.")
+
+    def _describe(self) -> str:
+        now, before = self.snapshot, self._before
+        scale_before = before.scale if before else now.scale
+        return WHAT_HAPPENED[now.phase].format(
+            output=dtype_name(now.dtypes["output"]),
+            loss=dtype_name(now.dtypes["loss"]),
+            scale=power_of_two(scale_before),
+            overflow=""
+            if _finite(now.gradients)
+            else " One of them was set to inf: the overflow you asked for.",
+            verdict="none" if now.gradients_finite else "at least one",
+            stepped=_say_step(now),
+            updated=_say_update(scale_before, now),
+        )
+
+
+def _finite(values: tuple[float, ...] | None) -> bool:
+    return all(map(math.isfinite, values or ()))
+
+
+def _say_step(now: PhaseSnapshot) -> str:
+    if now.skipped:
+        return "The step was skipped: optimizer.step() was not called, and the parameters are as they were."
+    return (
+        "The optimizer stepped. The parameters are fp32: they are the master weights, there is no other copy."
+    )
+
+
+def _say_update(scale_before: float, now: PhaseSnapshot) -> str:
+    if now.scale < scale_before:
+        return (
+            f"The scale was halved to {power_of_two(now.scale)}, and the count of clean steps starts again."
+        )
+    if now.scale > scale_before:
+        return f"Enough clean steps in a row: the scale was doubled to {power_of_two(now.scale)}."
+    return f"The scale stays at {power_of_two(now.scale)}. Clean steps in a row: {now.growth_tracker}."
+
+
+def _picture(now: PhaseSnapshot) -> Picture:
+    rows = [row for row in (_row(now, *shown) for shown in SHOWN) if row]
+    scale = Quantity("loss scale", "", power_of_two(now.scale), fresh=now.phase == "update")
+    return cycle_picture(PHASES, PHASES.index(now.phase), bool(now.skipped), [*rows, scale])
+
+
+def _row(
+    now: PhaseSnapshot, name: str, field: str, dtype: str, changed_by: tuple[str, ...]
+) -> Quantity | None:
+    values = getattr(now, field)
+    if values is None:
+        return None
+    values = values if isinstance(values, tuple) else (values,)
+    fresh = now.phase in changed_by and not (field == "weights" and now.skipped)
+    text = "".join(number(value).ljust(12) for value in values)
+    bad = not _finite(values)
+    name = name.format(size="scaled" if now.phase == "backward" else "true size")
+    return Quantity(name, dtype_name(now.dtypes[dtype]), text, fresh, bad)
+
+
+ROWS = 7  # room for everything that a step ends up with, so that no row moves while it goes on
+
+
+@dataclass(frozen=True)
+class Quantity:
+    """One line of what is in memory: its name, the short name of its dtype, its values in words.
+
+    ``fresh`` marks what the phase just performed has changed, ``bad`` what is not finite.
+    """
+
+    name: str
+    dtype: str
+    values: str
+    fresh: bool = False
+    bad: bool = False
+
+
+def cycle_picture(
+    phases: Sequence[str], current: int, skipped: bool, quantities: Sequence[Quantity]
+) -> Picture:
+    """Draw the phases in a row with ``current`` lit (-1: none yet), and what is in memory after it below."""
+    with house_style():
+        figure = Figure(figsize=(9, 3.6))
+        _draw_phases(figure.add_axes((0.01, 0.78, 0.98, 0.22)), phases, current, skipped)
+        _draw_quantities(figure.add_axes((0.01, 0.02, 0.98, 0.74)), quantities)
+    return Picture(figure)
+
+
+def _draw_phases(axes: Axes, phases: Sequence[str], current: int, skipped: bool) -> None:
+    axes.set_axis_off()
+    axes.set_xlim(0, len(phases))
+    axes.set_ylim(0, 1)
+    for i, phase in enumerate(phases):
+        _draw_phase(axes, i, phase, current, crossed_out=skipped and phase == "step" and i <= current)
+        if i + 1 < len(phases):
+            _draw_arrow(axes, (i + 0.89, 0.52), (i + 1.06, 0.52))
+
+
+def _draw_phase(axes: Axes, i: int, phase: str, current: int, crossed_out: bool) -> None:
+    """Draw the ``i``-th phase as a box with its name, or what became of it."""
+    lit, done = i == current, i < current
+    fill = ZONES["overflowed"].colour if crossed_out else ACCENT if lit else GRID if done else PAPER
+    look: dict[str, Any] = {"fc": fill, "ec": ACCENT if lit else QUIET, "lw": 1.2, "mutation_aspect": 0.4}
+    axes.add_patch(FancyBboxPatch((i + 0.08, 0.32), 0.78, 0.4, boxstyle="round,pad=0.02", **look))
+    colour, weight = PAPER if lit or crossed_out else INK, "bold" if lit else "normal"
+    word = "skipped" if crossed_out else phase
+    axes.text(i + 0.47, 0.52, word, ha="center", va="center", color=colour, fontweight=weight)
+
+
+def _draw_arrow(axes: Axes, start: tuple[float, float], end: tuple[float, float]) -> None:
+    axes.add_patch(FancyArrowPatch(start, end, arrowstyle="-|>", mutation_scale=10, color=QUIET))
+
+
+def _draw_quantities(axes: Axes, quantities: Sequence[Quantity]) -> None:
+    axes.set_axis_off()
+    axes.set_xlim(0, 1)
+    axes.set_ylim(ROWS, 0)
+    for place, quantity in enumerate(quantities):
+        y = place + 0.5
+        if quantity.fresh:
+            axes.axhspan(place + 0.04, place + 0.96, color=ACCENT, alpha=0.09, lw=0)
+        axes.text(0.01, y, quantity.name, va="center", fontweight="bold" if quantity.fresh else "normal")
+        if quantity.dtype:
+            draw_chip(axes, 0.3, y, quantity.dtype)
+        colour = ZONES["overflowed"].colour if quantity.bad else INK
+        weight = "bold" if quantity.bad else "normal"
+        axes.text(
+            0.35,
+            y,
+            quantity.values,
+            va="center",
+            family="DejaVu Sans Mono",
+            fontsize=9,
+            color=colour,
+            fontweight=weight,
+        )

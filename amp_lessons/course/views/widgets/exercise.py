@@ -1,0 +1,198 @@
+"""An exercise as a card: what to write, what has been done about it, hints one by one, and the solution."""
+
+from __future__ import annotations
+
+import weakref
+from typing import Any
+
+import ipywidgets
+from markupsafe import Markup
+
+from amp_lessons._base.drawing.picture import CAPTION_STYLE
+from amp_lessons._base.drawing.style import ACCENT, GRID
+from amp_lessons._base.text import prose
+from amp_lessons.course import exercises
+from amp_lessons.course.exercises import Exercise, Hint, repetition, shelf, so_far
+from amp_lessons.course.exercises.report import rendering
+from amp_lessons.course.keeping import practice, progress
+from amp_lessons.course.keeping.progress import Record
+from amp_lessons.course.views.base.code import code_html
+from amp_lessons.course.views.base.controls import AreYouSure, button, row
+from amp_lessons.course.views.base.shown import Shown
+
+STYLE = Markup(
+    f"<style>.amp-card {{ border: 1px solid var(--jp-border-color2, {GRID}); "
+    f"border-left: 5px solid {ACCENT}; border-radius: 4px; "
+    "padding: 4px 14px 8px; overflow: visible } .amp-card p, .amp-card ul { margin: 4px 0 } "
+    ".amp-card .widget-html, .amp-card .widget-html-content { margin: 0 } "
+    ".amp-card .amp-exercise > p:first-child { font-size: 16px } "
+    ".amp-card code { padding: 1px 3px; background: var(--jp-layout-color2, #eeeeee) }</style>"
+)
+SHOW_SOLUTION = "Show solution"
+_SURE = "The solution gives the whole answer away, and your progress will say that you have seen it."
+_DUE = f"It is {repetition.DUE}: empty the cell, check it once, and write it again from memory."
+
+
+class ExerciseCard(Shown):
+    """One exercise. The hints open one after the other; the solution asks first, for it gives all away."""
+
+    def __init__(self, exercise_id: str) -> None:
+        """Show the exercise with that id; ValueError names the nearest ids if there is none."""
+        self.exercise = shelf.find(exercise_id)
+        self._hints: dict[int, Hint] = {}
+        self._solution_shown = False
+        numbers = range(1, len(self.exercise.hints) + 1)
+        self._hint_buttons = {number: self._hint_button(number) for number in numbers}
+        self._solution_button = button(SHOW_SOLUTION, "one right answer, and why it is right")
+        self._solution_button.on_click(lambda _: self._solution_wanted())
+        shown = (ipywidgets.HTML() for _ in range(5))
+        self._status, self._again, self._hints_html, self._solution_html, self._ways_html = shown
+        self._question = AreYouSure(_SURE, "Show it anyway", "Keep trying", self.show_solution)
+        task = ipywidgets.HTML(STYLE + self._task())
+        buttons = row(*self._hint_buttons.values(), self._solution_button)
+        below = (self._hints_html, self._question, self._solution_html, self._ways_html)
+        super().__init__([task, self._status, self._again, buttons, *below], layout={"max_width": "900px"})
+        self.add_class("amp-card")
+        self.refresh()
+        _OPEN.add(self)
+
+    @property
+    def status(self) -> str:
+        """What the card says this learner has done about the exercise so far."""
+        return self._said
+
+    def hint(self, number: int) -> None:
+        """Show a hint, as a click on its button does; ValueError if the one before it was not seen yet."""
+        made = self._hint_buttons.get(number)
+        if made is None or made.disabled:
+            numbers = ", ".join(str(n) for n, each in self._hint_buttons.items() if not each.disabled)
+            raise ValueError(f"there is no hint {number!r} to be had now; choose one of {numbers}")
+        self._show_hint(number)
+
+    def show_solution(self) -> None:
+        """Show the solution, as a click on “Show it anyway” does."""
+        found = exercises.solution(self.exercise.id)
+        self._question.hide()
+        self._solution_shown = True
+        self._solution_html.value = Markup('<div aria-live="polite">{}<p style="{}">{}</p>{}</div>').format(
+            code_html(found.source, "Source of the solution"),
+            CAPTION_STYLE,
+            prose.as_html(found.explanation),
+            rendering.message_html(found.message),
+        )
+        self.refresh()
+
+    def refresh(self) -> None:
+        """Enable the next hint, then announce the record: what it speaks of can be pressed at once."""
+        self._record, self._said = _read(self.exercise.id)
+        self._again.value = self._empty_cell() if _DUE in self._said else ""
+        seen = max([self._record.hints, *self._hints])
+        for number, made in self._hint_buttons.items():
+            made.disabled = number > seen + 1
+        status = Markup('<p aria-live="polite" style="{}">{}</p>')
+        self._status.value = status.format(CAPTION_STYLE, self._said)
+        if self._solution_shown or self._record.solved:
+            self._ways_html.value = self._other_ways()
+
+    def _empty_cell(self) -> Markup:
+        """Render what the cell is emptied to, folded, and say whether what it holds now is kept."""
+        found = Markup(
+            '<div style="{}"><details><summary>The empty cell</summary>{}</details><p>{}</p></div>'
+        )
+        stub = code_html(self.exercise.stub, "The empty cell")
+        return found.format(CAPTION_STYLE, stub, prose.as_html(_what_is_kept(self.exercise.id)))
+
+    def _other_ways(self) -> Markup:
+        """Render other good ways to do it, each folded: there is nothing left to give away."""
+        ways = rendering.ways_html(
+            self.exercise.other_ways, lambda way: code_html(way.source, f"Source of another way: {way.title}")
+        )
+        return Markup('<div style="{}">{}</div>').format(CAPTION_STYLE, ways)
+
+    def _hint_button(self, number: int) -> ipywidgets.Button:
+        made = button(f"Hint {number}", "from a nudge to nearly there")
+        made.on_click(lambda _: self._show_hint(number))
+        return made
+
+    def _show_hint(self, number: int) -> None:
+        self._hints[number] = exercises.hint(self.exercise.id, number)
+        told = Markup("").join(_html(hint) for _, hint in sorted(self._hints.items()))
+        self._hints_html.value = Markup('<div aria-live="polite" style="{}">{}</div>').format(
+            CAPTION_STYLE, told
+        )
+        self.refresh()
+
+    def _solution_wanted(self) -> None:
+        """Ask first, unless there is nothing left to give away."""
+        if self._solution_shown or self._record.solved:
+            self.show_solution()
+        else:
+            self._question.ask(self._solution_button)
+
+    def stand_in(self) -> Markup:
+        """Return the task; the hints can be unfolded, and the solution is one call away."""
+        hints = Markup("").join(
+            Markup("<details><summary>Hint {}</summary>{}</details>").format(number, prose.as_html(text))
+            for number, text in enumerate(self.exercise.hints, start=1)
+        )
+        call = f'from amp_lessons import exercises; exercises.solution("{self.exercise.id}")'
+        return Markup(
+            '{}<div class="amp-card">{}<div style="{}">{}<p>The solution: <code>{}</code></p></div></div>'
+        ).format(STYLE, self._task(), CAPTION_STYLE, hints, call)
+
+    def _task(self) -> Markup:
+        return Markup('<div style="{}">{}</div>').format(CAPTION_STYLE, _html(self.exercise))
+
+    def _repr_mimebundle_(self, **kwargs: Any) -> dict[str, Any]:
+        """Leave the learner's progress out, so that a stored card is the same for everyone."""
+        task = self.exercise._repr_mimebundle_()
+        told = [str(hint) for _, hint in sorted(self._hints.items())]
+        unfold = [
+            f"<details><summary>Hint {number}</summary>\n\n{prose.as_markdown(text)}\n\n</details>"
+            for number, text in enumerate(self.exercise.hints, start=1)
+        ]
+        return {
+            **super()._repr_mimebundle_(**kwargs),
+            "text/plain": "\n".join([task["text/plain"], *told]),
+            "text/markdown": "\n\n".join([task["text/markdown"], *unfold]),
+        }
+
+
+def _html(shown: Exercise | Hint) -> Markup:
+    return Markup(shown._repr_mimebundle_()["text/html"])
+
+
+def _read(exercise_id: str) -> tuple[Record, str]:
+    """Return what has been done about an exercise, and say it; hints work where progress cannot be read."""
+    try:
+        found, practised = progress.read(), practice.read()
+    except progress.ProgressError as error:
+        return Record(), str(error)
+    record = found.of(exercise_id)
+    done = so_far(record)
+    due = repetition.is_due(exercise_id, record, practised)
+    said = [f"So far: {done}." if done else "Not started yet.", _DUE if due else "", found.message]
+    return record, " ".join(filter(None, [*said, practised.message]))
+
+
+def _what_is_kept(exercise_id: str) -> str:
+    """Describe where the learner's code is, or that it is in the cell alone: once code was not kept."""
+    try:
+        kept = exercises.written_by_you(exercise_id)
+    except progress.ProgressError as error:
+        return str(error)
+    if kept.newest is None:
+        return "What you wrote is in your cell alone: copy it before you empty that."
+    return (
+        f"What passed on {kept.newest.at[:10]} is kept: `exercises.written_by_you({exercise_id!r})` shows it."
+    )
+
+
+_OPEN: weakref.WeakSet[ExerciseCard] = weakref.WeakSet()
+
+
+def refresh_cards(exercise_id: str) -> None:
+    """Have every open card of an exercise say again what has been done."""
+    for card in list(_OPEN):
+        if card.exercise.id == exercise_id:
+            card.refresh()

@@ -1,0 +1,158 @@
+"""The strip at the end of a lesson's core: what was solved and answered, what is due, and what comes next."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import ipywidgets
+from markupsafe import Markup
+
+from amp_lessons._base.drawing.picture import CAPTION_STYLE
+from amp_lessons._base.drawing.style import ACCENT, GRID
+from amp_lessons._base.text.words import counted, listed
+from amp_lessons.course.exercises import scores
+from amp_lessons.course.exercises.scores import Part, Score
+from amp_lessons.course.lessons import shipped
+from amp_lessons.course.lessons.shipped import FIRST
+from amp_lessons.course.routes import overview
+from amp_lessons.course.views.widgets.counting import Counting, kept_or_message
+
+MAP = f"{FIRST}#The-map"
+_STYLE = Markup(
+    f"<style>.amp-strip {{ border: 1px solid var(--jp-border-color2, {GRID}); border-left: 5px "
+    f"solid {ACCENT}; border-radius: 4px; "
+    "padding: 4px 14px 8px } .amp-strip .widget-html, .amp-strip .widget-html-content { margin: 0 } "
+    ".amp-strip ul { display: flex; flex-wrap: wrap; gap: 4px 32px; list-style: none; margin: 4px 0; "
+    "padding: 0 } .amp-strip strong { font-size: 18px } .amp-strip p { margin: 4px 0 }</style>"
+)
+_LINE = Markup("<p>{}</p>").format
+
+
+class LessonEnd(Counting):
+    """The end of one lesson's core. It counts anew whenever an exercise is checked or a question answered.
+
+    The core is done when this was run, each of its questions answered and each of its exercises tried.
+    """
+
+    def __init__(self, number: str) -> None:
+        """End the lesson with that number, ``"03"``; ValueError names the lessons that there are."""
+        self.lesson = shipped.head_of(number)
+        self._next = shipped.head_after(self.lesson)
+        self._counts = ipywidgets.HTML()
+        super().__init__([self._counts], layout={"max_width": "900px"})
+        self.add_class("amp-strip")
+        self.count_from_now_on()
+
+    @property
+    def said(self) -> str:
+        """What the strip says this learner has done, as plain sentences."""
+        return " ".join([*(f"{number} {what}." for number, what in self._facts()), *self._below()])
+
+    def refresh(self) -> None:
+        """Count again what was solved and answered."""
+        self._kept, unread = kept_or_message()
+        self._score, unwritten = scores.end_core(self.lesson.number, self._kept)
+        self._message = " ".join(filter(None, (self._kept.message, unread, unwritten)))
+        self._counts.value = self._html()
+
+    def _facts(self) -> Iterator[tuple[str, str]]:
+        """Yield each number with what it counts of the core."""
+        core = self._score.core
+        if core.exercises:
+            one = core.exercises == 1
+            yield f"{core.solved} of {core.exercises}", "exercise solved" if one else "exercises solved"
+        if core.questions:
+            yet = f", {core.unanswered} not answered yet" if core.unanswered else ""
+            yield f"{core.right} of {core.questions}", f"questions right at the first answer{yet}"
+        yield str(self.lesson.minutes), f"minutes planned for {self._what()}"
+
+    def _what(self) -> str:
+        return "the core of this lesson" if self.lesson.deeper else "this lesson"
+
+    def _below(self) -> list[str]:
+        said = [_done(self._score, self._what()), _of_deeper(self._score.deeper, self.lesson.deeper)]
+        return list(filter(None, [*said, overview.due(self._kept), self._message]))
+
+    def _html(self) -> Markup:
+        item = Markup("<li><strong>{}</strong> {}</li>")
+        facts = Markup("").join(item.format(*fact) for fact in self._facts())
+        below = Markup("").join(map(_LINE, self._below()))
+        live = Markup('{}<div aria-live="polite" style="{}"><ul>{}</ul>{}</div>')
+        return live.format(_STYLE, CAPTION_STYLE, facts, below)
+
+    def stand_in(self) -> Markup:
+        """Return what the lesson holds: what this learner did of it is known to the kernel alone."""
+        return Markup('<div style="{}">{}</div>').format(CAPTION_STYLE, self._holds())
+
+    def _holds(self) -> str:
+        core, deeper = _held(self._score.core), _held(self._score.deeper)
+        number, minutes = self.lesson.number, self.lesson.minutes
+        if not self.lesson.deeper:
+            return f"Lesson {number} has {core}, and takes about {minutes} minutes."
+        below = f"{deeper}, and takes" if deeper else "more to read, and takes"
+        return (
+            f"The core of lesson {number} has {core}, and takes about {minutes} minutes. "
+            f"What is folded below it has {below} {self.lesson.deeper} more."
+        )
+
+    def way_on(self) -> str:
+        """Return the links to what is next on the route that was chosen and in order, and to the map of all.
+
+        In markdown.
+        """
+        here = self.lesson.file == FIRST
+        back = "the map of all lessons is above" if here else f"[back to the map of all lessons]({MAP})"
+        route = overview.chosen(self._kept)
+        stop = route.behind(self.lesson.number) if route else None
+        if route and stop:
+            return f"**Next on “{route.title}”:** {stop.as_markdown('')} · {back}"
+        if self._next is None:
+            return f"That was the last lesson · {back}"
+        on = f"**Next: [lesson {self._next.number} · {self._next.title}]({self._next.file})**"
+        if route and route.ends_with(self.lesson.number):
+            return f"**That was “{route.title}”, to its end.** {on} · {back}"
+        return f"{on} · {back}"
+
+    def linked(self) -> str:
+        """Return the way on."""
+        return self.way_on()
+
+    def _repr_mimebundle_(self, **kwargs: Any) -> dict[str, Any]:
+        """Leave the learner's progress out, so that a stored strip is the same for everyone."""
+        bundle = super()._repr_mimebundle_(**kwargs)
+        return {**bundle, "text/plain": self._holds(), "text/markdown": self._holds()}
+
+
+def _held(part: Part) -> str:
+    """Name what a part of a lesson asks for; nothing where it asks for nothing."""
+    held = [counted(n, what) for n, what in _counts(part.exercises, part.questions) if n]
+    return listed(held) if held else ""
+
+
+def _counts(exercises: int, questions: int) -> tuple[tuple[int, str], tuple[int, str]]:
+    return (exercises, "exercise"), (questions, "question")
+
+
+def _done(score: Score, what: str) -> str:
+    """Say whether the core is done, and what it takes to be."""
+    if score.done_at:
+        open_ = score.core.exercises - score.core.solved
+        yet = f"; {counted(open_, 'exercise')} of it not solved yet" if open_ else ""
+        return f"You have done {what}{yet}."
+    to_go = [counted(n, each) for n, each in _counts(score.core.untried, score.core.unanswered) if n]
+    tried = " and every exercise tried" if score.core.exercises else ""
+    needed = f"once every question is answered{tried}"
+    return f"{what.capitalize()} counts as done {needed}: {listed(to_go)} to go."
+
+
+def _of_deeper(part: Part, minutes: int) -> str:
+    """Say what stands below the core, and what of it was done; nothing where nothing stands there."""
+    if not minutes:
+        return ""
+    counts = (
+        (part.solved, part.exercises, "exercise", "solved"),
+        (part.answered, part.questions, "question", "answered"),
+    )
+    held = [f"{done} of {counted(all_, what)} {how}" for done, all_, what, how in counts if all_]
+    return f"Folded below: sections for another {minutes} minutes{''.join(f', {each}' for each in held)}."

@@ -1,0 +1,218 @@
+"""Move the loss scale and watch what becomes of the gradients."""
+
+from __future__ import annotations
+
+import functools
+import math
+import operator
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+
+import torch
+from matplotlib.figure import Figure
+
+from amp_lessons import scaling
+from amp_lessons._base.drawing.picture import Picture
+from amp_lessons._base.drawing.style import house_style
+from amp_lessons._base.text.words import MEASURED_MARK, power, power_of_two, relative, share
+from amp_lessons.course.views.base.controls import (
+    ControlValue,
+    Slider,
+    SliderWithField,
+    dropdown,
+    row,
+    text_field,
+)
+from amp_lessons.course.views.base.moving import MovingView
+from amp_lessons.course.views.base.number_line import FateBars, draw_zones, powers_of_two
+from amp_lessons.formats import FORMATS
+from amp_lessons.formats.dtypes import dtype_name
+from amp_lessons.scaling import Census
+
+ALL_LAYERS = "all layers"
+LARGEST_EXPONENT = 40
+
+
+class _ScaleView(MovingView):
+    """A loss scale to move, by slider or by typing it, a dtype and a layer, and their census."""
+
+    exponent = ControlValue[int]("_slider", "The exponent of the loss scale that the slider stands on.")
+    dtype = ControlValue[torch.dtype]("_dtype", "The dtype on whose number line the gradients are drawn.")
+    layer = ControlValue[str]("_layer", "The layer whose gradients are shown, or all of them.")
+
+    dtypes: tuple[torch.dtype, ...]
+
+    def __init__(self, layers: Iterable[str], dtype: torch.dtype, exponent: int) -> None:
+        self._slider = Slider("Loss scale", 0, LARGEST_EXPONENT, exponent, words=_two_to)
+        self._typed = text_field("or type one", "", placeholder="65536 or 2^16")
+        self._dtype = dropdown("dtype", [(dtype_name(each), each) for each in self.dtypes], dtype)
+        self._layer = dropdown("layer", [ALL_LAYERS, *layers], ALL_LAYERS)
+        self._chosen = SliderWithField(self._slider, self._typed, self._slider_moved, self._scale_typed)
+        controls = [self._slider, row(self._typed, self._dtype, self._layer)]
+        super().__init__(controls, alt="Histogram of gradients on a number line with its zones.")
+        self._scale = 2.0**exponent
+        self._drawn_for: tuple[torch.dtype, str] | None = None
+        self._show_census()  # what is wrong with the arguments is raised here, not answered
+        self._dtype.observe(self._refresh, "value")
+        self._layer.observe(self._refresh, "value")
+
+    def census_by_layer(self, scale: float, dtype: torch.dtype) -> dict[str, Census]:
+        """Return what the view shows at ``scale``, by layer."""
+        raise NotImplementedError
+
+    @property
+    def scale(self) -> float | str:
+        """The loss scale that the picture shows. Setting it is typing it: text is welcome, and answered."""
+        return self._scale
+
+    @scale.setter
+    def scale(self, scale: float | str) -> None:
+        self._typed.value = str(scale)
+
+    def _slider_moved(self, exponent: int) -> None:
+        self._scale = 2.0**exponent
+        self._refresh()
+
+    def _scale_typed(self, text: str) -> None:
+        with self.answering(self._typed):
+            self._scale = scaling.parse_scale(text)
+            self._chosen.follow(math.log2(self._scale))
+            self._refresh()
+
+    def _refresh(self, _change: object = None) -> None:
+        with self.answering():
+            self._show_census()
+
+    def _show_census(self) -> None:
+        by_layer = self.census_by_layer(self._scale, self.dtype)
+        if self.layer != ALL_LAYERS:
+            by_layer = {self.layer: by_layer[self.layer]}
+        census = functools.reduce(operator.add, by_layer.values())
+        self.show(self._picture_of(census), describe(census), mark=MEASURED_MARK)
+
+    def _picture_of(self, census: Census) -> CensusPicture:
+        """Move the bars of the picture; draw another only when its axes are for another dtype or layer."""
+        if isinstance(self.picture, CensusPicture) and self._drawn_for == (self.dtype, self.layer):
+            self.picture.update(census)
+            return self.picture
+        self._drawn_for = (self.dtype, self.layer)
+        return CensusPicture(census)
+
+
+class CensusView(_ScaleView):
+    """What a cast makes of given gradients at a loss scale: a computation, without a backward pass."""
+
+    dtypes = (torch.float16, torch.bfloat16, torch.float8_e5m2, torch.float8_e4m3fn)
+
+    def __init__(
+        self,
+        gradients: torch.Tensor | Mapping[str, torch.Tensor],
+        dtype: torch.dtype = torch.float16,
+        exponent: int = 0,
+    ) -> None:
+        """Show ``gradients`` (one floating tensor of any shape, or several by layer) at ``2**exponent``."""
+        self._gradients = gradients if isinstance(gradients, Mapping) else {"gradients": gradients}
+        super().__init__(self._gradients, dtype, exponent)
+
+    def census_by_layer(self, scale: float, dtype: torch.dtype) -> dict[str, Census]:
+        """Return what the cast to ``dtype`` makes of each layer's gradients at ``scale``."""
+        return {
+            name: scaling.census([gradient], dtype, scale, norms=True)
+            for name, gradient in self._gradients.items()
+        }
+
+
+class LossScaleView(_ScaleView):
+    """A real backward pass under autocast for every move, on the device that the model is on."""
+
+    dtypes = (torch.float16, torch.bfloat16, torch.float32)
+
+    def __init__(
+        self,
+        model: torch.nn.Module,
+        batch: tuple[torch.Tensor, torch.Tensor],
+        loss_fn: Callable[..., torch.Tensor],
+        dtype: torch.dtype = torch.float16,
+        exponent: int = 0,
+    ) -> None:
+        """Run ``model`` on ``batch`` (inputs, targets), first at a loss scale of ``2**exponent``."""
+        self._probe = scaling.LossScaleProbe(model, batch, loss_fn)
+        super().__init__(self._probe.layers, dtype, exponent)
+
+    def census_by_layer(self, scale: float, dtype: torch.dtype) -> dict[str, Census]:
+        """Return what became of each layer's gradients in a forward and a backward pass at ``scale``."""
+        return self._probe.at(scale, dtype)
+
+
+def _two_to(exponent: int) -> str:
+    return f"{power(2, exponent)} = {2**exponent:,}"
+
+
+def describe(census: Census) -> str:
+    """Describe a census in one sentence, the caption's."""
+    alive = census.at_stake
+    sentence = (
+        f"Scale {power_of_two(census.scale)}: "
+        f"{share(census.underflowed, alive)} of {alive:,} gradients vanish{_of_the_norm(census)}, "
+        f"{share(census.subnormal, alive)} end up subnormal, {share(census.overflowed, alive)} overflow."
+    )
+    if census.zero:
+        sentence += f" ({census.zero:,} more were zero to begin with.)"
+    if census.nonfinite:
+        sentence += f" ({census.nonfinite:,} were inf or nan before any cast.)"
+    return sentence
+
+
+def _of_the_norm(census: Census) -> str:
+    """Describe how much of the gradient's norm vanished with those that were counted, if any were."""
+    return f" ({relative(census.underflow_norm_fraction)} of their norm)" if census.underflowed else ""
+
+
+@dataclass(frozen=True)
+class _Frame:
+    """How large a histogram is drawn, in inches, where its axes lie, and which exponents are in view."""
+
+    size: tuple[float, float]
+    axes: tuple[float, float, float, float]
+    exponents: tuple[int, int]
+    step: int
+    upright: bool = False
+
+
+# Real gradients at 2^0, and what a scale of 2^40 makes of them; on a phone what fp16 tells apart.
+_WIDE = _Frame((9, 3.5), (0.065, 0.15, 0.91, 0.8), (-64, 48), step=8)
+_NARROW = _Frame((3.5, 3.6), (0.17, 0.15, 0.77, 0.82), (-48, 32), step=16, upright=True)
+
+
+class CensusPicture(Picture):
+    """A histogram of gradients on the number line of ``dtype``, coloured by what becomes of each value."""
+
+    def __init__(self, census: Census, headroom: float = 1.35, frame: _Frame = _WIDE) -> None:
+        """Draw ``census``; the y axis leaves ``headroom`` above its tallest bar for the censuses to come."""
+        self.dtype = census.dtype
+        name = dtype_name(census.dtype)
+        with house_style():
+            figure = Figure(figsize=frame.size)
+            axes = figure.add_axes(frame.axes)
+            draw_zones(axes, FORMATS[name], *frame.exponents, upright=frame.upright)
+            powers_of_two(axes, step=frame.step, clipped=frame.exponents)
+            line = "" if frame.upright else f", on the number line of {name}"
+            axes.set_xlabel(f"size of the gradient × loss scale{line}")
+            axes.set_ylabel("% of gradients" if frame.upright else "% of gradients that are not zero")
+            self._bars = FateBars(axes, *frame.exponents)
+        super().__init__(figure, self._bars.artists, self._drawn_narrow if frame is _WIDE else None)
+        self._first, self._headroom = census, headroom
+        axes.set_ylim(0, headroom * max(self.update(census), 1.0))
+
+    def _drawn_narrow(self) -> CensusPicture:
+        drawn = CensusPicture(self._first, 1.4 * self._headroom, _NARROW)  # upright names reach deeper
+        drawn.update(self._census)
+        return drawn
+
+    def update(self, census: Census) -> float:
+        """Move the bars to ``census``, of the dtype that the picture was made for; return the tallest."""
+        self._census = census
+        if self.is_narrowed and isinstance(self.narrow, CensusPicture):
+            self.narrow.update(census)
+        heights = self._bars.update(census.fates, census.at_stake, math.log2(census.scale))
+        return float(heights.max(initial=0))

@@ -1,0 +1,158 @@
+"""A patient: what is seen of a run, a diagnosis to commit to, and then who met the same."""
+
+from __future__ import annotations
+
+import base64
+import math
+from typing import Any
+
+import ipywidgets
+from markupsafe import Markup
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.ticker import MaxNLocator
+
+from amp_lessons._base.drawing.picture import CAPTION_STYLE, Picture
+from amp_lessons._base.drawing.style import ACCENT, GRID, INK, SMALL, ZONES, house_style
+from amp_lessons._base.text.words import MEASURED_MARK, number
+from amp_lessons.course import clinic
+from amp_lessons.course.clinic import Curve, Observed
+from amp_lessons.course.quizzes import Choice, Question
+from amp_lessons.course.views.base.view import View
+from amp_lessons.course.views.widgets.quiz import Quiz
+
+_LINK = "color:var(--jp-content-link-color,#0060A0);text-decoration:underline"
+
+
+class Patient(View):
+    """One patient. Its broken code is run when the view is made; each diagnosis is answered with a reason."""
+
+    def __init__(self, patient_id: str, seed: int = 0) -> None:
+        """Admit the patient with that id, in the variant of ``seed``; ValueError names the nearest ids."""
+        self.patient = clinic.patient(patient_id, seed)
+        choices = (Choice(each.text, each.because, each.right) for each in self.patient.diagnoses)
+        self._quiz = Quiz(Question(patient_id, self.patient.symptom, tuple(choices)), self._diagnosed)
+        self._met = ipywidgets.HTML()
+        super().__init__([], alt=f"{self.patient.title}: what is seen of a run.")
+        observed = self.patient.observe()
+        self.show(observed_picture(observed), describe(observed), mark=MEASURED_MARK)
+        self.children = (self._page, self._quiz, self._met)
+
+    def diagnose(self, letter: str) -> None:
+        """Commit to the diagnosis with that letter, as a click on its button does."""
+        self._quiz.choose(letter)
+
+    @property
+    def verdict(self) -> str:
+        """What is said about the diagnosis; nothing before there is one."""
+        return self._quiz.verdict
+
+    @property
+    def question(self) -> Question:
+        """The symptom, and what it may be."""
+        return self._quiz.question
+
+    def stand_in(self) -> Markup:
+        """Return picture and question; the diagnosis, and who met it, can be unfolded."""
+        met = Markup("<details><summary>Who met it</summary>{}</details>").format(self._sightings())
+        return (
+            self.page_html()
+            + self._quiz.stand_in()
+            + Markup('<div style="{}">{}</div>').format(CAPTION_STYLE, met)
+        )
+
+    def turn_page(self) -> None:
+        """Bring the page up to date: the question stands below it."""
+        self._page.value = self.page_html()
+
+    def _diagnosed(self, choice: Choice) -> None:
+        """Who met the same gives the diagnosis away: say it when the right one was found."""
+        if choice.right:
+            said = Markup('<div aria-live="polite" style="{}">People met it here:{}</div>')
+            self._met.value = said.format(CAPTION_STYLE, self._sightings())
+
+    def _sightings(self) -> Markup:
+        item = Markup(
+            '<li><a href="{url}" target="_blank" rel="noopener" style="{style}">{url}</a><br>{told}</li>'
+        )
+        items = (item.format(url=each.url, told=each.told, style=_LINK) for each in self.patient.seen_at)
+        return Markup("<ul>{}</ul>").format(Markup("").join(items))
+
+    def _repr_mimebundle_(self, **kwargs: Any) -> dict[str, Any]:
+        """Return picture and text with the question in them, for readers without a kernel."""
+        bundle = super()._repr_mimebundle_(**kwargs)
+        asked = self._quiz._repr_mimebundle_()["text/plain"].splitlines()
+        bundle["text/plain"] = "\n".join([bundle["text/plain"], *asked])
+        if self.picture is not None:
+            bundle["image/png"] = base64.b64encode(self.picture.png("\n".join(asked))).decode()
+        return bundle
+
+
+def describe(observed: clinic.Observed) -> str:
+    """Describe what is seen of a run: where each curve begins and ends, and each number."""
+    curves = [
+        f"{each.quantity}, by {each.over}: from {each.values[0]:.4g} to {each.values[-1]:.4g}"
+        for each in observed.curves
+    ]
+    numbers = [f"{name}: {number:.4g}" for name, number in observed.numbers.items()]
+    return "; ".join([*curves, *numbers]) + "."
+
+
+_WIDTH, _CURVES, _LINE, _MARGIN = 9.0, 2.6, 0.3, 0.15  # in inches
+
+
+def observed_picture(observed: Observed) -> Picture:
+    """Draw each curve in a panel of its own, and write the numbers below them."""
+    curves = _CURVES if observed.curves else 0.0
+    words = _MARGIN + _LINE * len(observed.numbers)
+    height = curves + words
+    with house_style():
+        figure = Figure(figsize=(_WIDTH, height))
+        for place, curve in enumerate(observed.curves):
+            _draw(figure.add_axes(_panel(place, len(observed.curves), words / height, height)), curve)
+        for line, (name, amount) in enumerate(reversed(observed.numbers.items())):
+            y = (0.5 * _MARGIN + _LINE * (line + 0.5)) / height
+            figure.text(0.11, y, number(amount), color=ACCENT, weight="bold", ha="right", va="center")
+            figure.text(0.125, y, name, color=INK, va="center")
+    return Picture(figure)
+
+
+def _panel(place: int, panels: int, bottom: float, height: float) -> tuple[float, float, float, float]:
+    """Return left, bottom, width and height of one of at most two panels, as shares of the figure."""
+    below, above = 0.5 / height, 0.3 / height  # for the axis's name, and for the quantity's
+    left = (0.09, 0.57)[place] if panels > 1 else 0.09
+    return left, bottom + below, 0.41 if panels > 1 else 0.89, 1 - bottom - below - above
+
+
+def _draw(axes: Axes, curve: Curve) -> None:
+    steps = range(1, len(curve.values) + 1)
+    axes.plot(steps, curve.values, color=ACCENT, lw=1.6, marker="o", ms=4)
+    _mark_what_is_not_finite(axes, curve.values)
+    if curve.at:
+        axes.set_xticks(steps, [f"{place:,}" for place in curve.at])
+    else:
+        axes.xaxis.set_major_locator(MaxNLocator(integer=True))
+    axes.set_xlim(0.5, len(curve.values) + 0.5)
+    axes.set_xlabel(curve.over)
+    axes.set_title(curve.quantity, fontsize=10 if len(curve.quantity) < 45 else SMALL, weight="normal")
+    _keep_little_little(axes, curve.values)
+    axes.ticklabel_format(axis="y", useOffset=False)
+    axes.grid(axis="y", color=GRID)
+
+
+def _keep_little_little(axes: Axes, values: tuple[float, ...]) -> None:
+    """What hardly changes is to look so: show a twentieth of its size at least."""
+    finite = [value for value in values if math.isfinite(value)]
+    if finite and max(finite) - min(finite) < 0.025 * max(map(abs, finite)):
+        middle, span = (max(finite) + min(finite)) / 2, 0.025 * max(map(abs, finite))
+        axes.set_ylim(middle - span, middle + span)
+
+
+def _mark_what_is_not_finite(axes: Axes, values: tuple[float, ...]) -> None:
+    """NaN and inf are no points of a line: mark them at its foot, and say what they are."""
+    broken = [step for step, value in enumerate(values, start=1) if not math.isfinite(value)]
+    if broken:
+        foot, colour = axes.get_xaxis_transform(), ZONES["overflowed"].colour
+        feet = [0.04] * len(broken)
+        axes.plot(broken, feet, "X", ms=6, transform=foot, color=colour, label="NaN or inf")
+        axes.legend(loc="upper right")

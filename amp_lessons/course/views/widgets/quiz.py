@@ -1,0 +1,158 @@
+"""Ask a question, let the learner commit to an answer, and say why it is right or wrong."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import ipywidgets
+from markupsafe import Markup
+
+from amp_lessons._base.drawing.picture import CAPTION_STYLE
+from amp_lessons.course import classroom
+from amp_lessons.course.keeping import answers, progress
+from amp_lessons.course.quizzes import Choice, Question, question, questions
+from amp_lessons.course.views.base.controls import button, focus
+from amp_lessons.course.views.base.shown import Shown
+from amp_lessons.course.views.widgets.counting import count_again
+
+LETTERS = "abcdefgh"
+# The look of whatever is asked: a view with the class ``amp-quiz``, its answers with ``amp-choice``.
+SHEET = Path(__file__).with_name("quiz.css")
+STYLE = Markup("<style>{}</style>").format(Markup(SHEET.read_text("utf-8")))
+_SIGNS = {True: "amp-right", False: "amp-wrong"}
+
+
+class Quiz(Shown):
+    """One question with a button for each choice; choosing one says why, and another may be tried."""
+
+    def __init__(self, which: str | Question, then: Callable[[Choice], None] | None = None) -> None:
+        """Ask ``which``: a question, or the id of one of the course's own; ``then`` gets each choice."""
+        self._then = then
+        self.question = question(which) if isinstance(which, str) else which
+        self.chosen: Choice | None = None
+        self._buttons = [self._button(i, choice) for i, choice in enumerate(self.question.choices)]
+        self._why = ipywidgets.HTML()
+        self._again = button("Answer again", "put your earlier answer away, and choose anew")
+        self._again.on_click(lambda _: self._clear())
+        self._again.layout.display = "none"
+        asked = ipywidgets.HTML(STYLE + self._asked())
+        super().__init__([asked, *self._buttons, self._why, self._again], layout={"max_width": "900px"})
+        self.add_class("amp-quiz")
+        self._show_earlier_answer()
+
+    def choose(self, letter: str) -> None:
+        """Choose the answer with that letter, as a click on its button does."""
+        letters = LETTERS[: len(self.question.choices)]
+        if len(letter) != 1 or letter not in letters:
+            raise ValueError(f"there is no answer {letter!r}; choose one of {', '.join(letters)}")
+        self._choose(letters.index(letter))
+
+    def _button(self, i: int, choice: Choice) -> ipywidgets.Button:
+        made = choice_button(f"{LETTERS[i]})  {choice.text}")
+        made.on_click(lambda _: self._choose(i))
+        return made
+
+    def _show_earlier_answer(self) -> None:
+        """Show how the question was answered at first, on another day say: nobody has to remember it."""
+        earlier = self._earlier()
+        if earlier is None:
+            return
+        chosen = next((each for each in self.question.choices if each.text == earlier.chosen), None)
+        if chosen is not None:
+            self._sign(chosen)
+            said = _verdict(chosen)
+        else:
+            said = "It was right." if earlier.right else "It was not right."
+        told = Markup('<div style="{}">Your first answer, on {}. {}</div>')
+        self._why.value = told.format(CAPTION_STYLE, earlier.at[:10], said)
+        self._again.layout.display = ""
+
+    def _earlier(self) -> answers.FirstAnswer | None:
+        try:
+            return answers.read().first.get(self.question.id) if self._is_kept() else None
+        except progress.ProgressError:  # said when an answer is to be kept
+            return None
+
+    def _is_kept(self) -> bool:
+        """Whether this is a question of the lessons; one drawn for a drill, say, will not be asked again."""
+        return questions().get(self.question.id) is self.question
+
+    def _sign(self, chosen: Choice | None) -> None:
+        """Put the sign on one answer, and on no other."""
+        for made, choice in zip(self._buttons, self.question.choices, strict=True):
+            made.remove_class(_SIGNS[choice.right])
+            if choice is chosen:
+                made.add_class(_SIGNS[choice.right])
+
+    def _clear(self) -> None:
+        """Ask as if nothing had been answered; the keyboard goes to the first answer."""
+        self.chosen, self._why.value, self._again.layout.display = None, "", "none"
+        self._sign(None)
+        focus(self._buttons[0])
+
+    def _choose(self, i: int) -> None:
+        self.chosen = self.question.choices[i]
+        self._sign(self.chosen)
+        self._again.layout.display = "none"
+        why = Markup('<div aria-live="polite" style="{}">{}</div>')
+        said = [self.verdict, classroom.predicted(self.question, i), self._keep()]
+        self._why.value = why.format(CAPTION_STYLE, " ".join(filter(None, said)))
+        if self._then is not None:
+            self._then(self.chosen)
+
+    def _keep(self) -> str:
+        """Keep the first answer to a question of the lessons; return what is to be said of it."""
+        if self.chosen is None or not self._is_kept():
+            return ""
+        try:
+            said = answers.record(self.question.id, self.chosen.right, self.chosen.text)
+        except progress.ProgressError as error:
+            return str(error)
+        count_again()
+        return said
+
+    @property
+    def verdict(self) -> str:
+        """Return what is said about the chosen answer; nothing before one is chosen."""
+        return "" if self.chosen is None else _verdict(self.chosen)
+
+    def stand_in(self) -> Markup:
+        """Return the question with its choices; the answer can be unfolded."""
+        choices = Markup("").join(Markup("<div>{}</div>").format(choice) for choice in self._choices())
+        answer = self.question.answer
+        return Markup(
+            '{}<div style="{style}">{}<details><summary>Answer</summary>{}: {}</details></div>'
+        ).format(self._asked(), choices, answer.text, answer.why, style=CAPTION_STYLE)
+
+    def _asked(self) -> Markup:
+        return Markup('<div style="{};font-weight:600">{}</div>').format(CAPTION_STYLE, self.question.text)
+
+    def _choices(self) -> list[str]:
+        choices = zip(LETTERS, self.question.choices, strict=False)
+        return [f"{letter}) {choice.text}" for letter, choice in choices]
+
+    def _repr_mimebundle_(self, **kwargs: Any) -> dict[str, Any]:
+        bundle = super()._repr_mimebundle_(**kwargs)
+        bundle["text/plain"] = "\n".join(
+            [self.question.text, *self._choices(), *([self.verdict] if self.chosen else [])]
+        )
+        answer = self.question.answer
+        bundle["text/markdown"] = (
+            f"**{self.question.text}**\n\n"
+            + "\n".join(f"- {choice}" for choice in self._choices())
+            + f"\n\n<details><summary>Answer</summary>\n\n{answer.text}: {answer.why}\n\n</details>"
+        )
+        return bundle
+
+
+def _verdict(chosen: Choice) -> str:
+    return f"{'Yes.' if chosen.right else 'Not quite.'} {chosen.why}"
+
+
+def choice_button(text: str) -> ipywidgets.Button:
+    """Return the button of an answer, which looks like one below an ``amp-quiz``."""
+    made = ipywidgets.Button(description=text, layout={"width": "auto"})
+    made.add_class("amp-choice")
+    return made

@@ -1,0 +1,116 @@
+"""Pictures that need no controls: curves of runs, images in rows."""
+
+from __future__ import annotations
+
+import math
+import textwrap
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+import torch
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.ticker import MaxNLocator
+from torch import Tensor
+
+from amp_lessons._base.drawing.picture import Picture
+from amp_lessons._base.drawing.style import GRID, INK, STROKES, house_style
+from amp_lessons._base.text.words import MEASURED_MARK
+from amp_lessons.course.views.base.view import View
+
+LEGEND_CHARACTERS = 24  # of a curve's name stand in a line beside the axes
+
+
+class Still(View):
+    """A picture with its caption, without anything to press: on a page it is no widget."""
+
+    has_controls = False
+
+    def __init__(self, picture: Picture, caption: str, alt: str, *, mark: str = "") -> None:
+        """Show ``picture``; ``alt`` says in a phrase what it is of."""
+        super().__init__([], alt)
+        self.show(picture, caption, mark=mark)
+
+
+def curves(
+    runs: Mapping[str, Sequence[float]],
+    caption: str,
+    *,
+    xlabel: str = "training step",
+    ylabel: str = "loss",
+    log: bool = False,
+    marks: Mapping[int, str] | None = None,
+    measured: bool = True,
+) -> Still:
+    """Show one curve per run: ``runs`` maps a run's name to its value at every step.
+
+    ``marks`` maps steps, from 1, to words that stand at them, above the axis.
+    """
+    picture = curves_picture(runs, xlabel, ylabel, log, marks or {})
+    alt = f"Curves of {ylabel} over {xlabel}: {', '.join(runs)}."
+    return Still(picture, caption, alt, mark=MEASURED_MARK if measured else "")
+
+
+def curves_picture(
+    curves: Mapping[str, Sequence[float]],
+    xlabel: str,
+    ylabel: str,
+    log: bool = False,
+    marks: Mapping[int, str] | None = None,
+) -> Picture:
+    """Draw each named sequence against its step, named beside the axes; there are strokes for five.
+
+    Raises:
+        ValueError: for more curves than there are strokes, of which some would be missing.
+    """
+    if len(curves) > len(STROKES):
+        raise ValueError(f"{len(curves)} curves, and there are strokes for {len(STROKES)}: draw fewer")
+    with house_style():
+        figure = Figure(figsize=(9, 3.4))
+        axes = figure.add_axes((0.085, 0.15, 0.64, 0.8))
+        for (name, values), stroke in zip(curves.items(), STROKES[: len(curves)], strict=True):
+            label = textwrap.fill(name, LEGEND_CHARACTERS)
+            axes.plot(range(1, len(values) + 1), values, label=label, **stroke)
+        if log:
+            axes.set_yscale("log")
+        axes.xaxis.set_major_locator(MaxNLocator(integer=True))
+        axes.set_xlabel(xlabel)
+        axes.set_ylabel(ylabel)
+        axes.grid(axis="y", color=GRID)
+        axes.margins(x=0.01)
+        for step, words in (marks or {}).items():
+            _mark(axes, step, words)
+        axes.legend(loc="center left", bbox_to_anchor=(1.01, 0.5), handlelength=3.2)
+    return Picture(figure)
+
+
+def _mark(axes: Axes, step: int, words: str) -> None:
+    """Put a small triangle on the axis at a step, and words above it."""
+    at = axes.get_xaxis_transform()
+    axes.plot(step, 0.02, marker="^", color=INK, ms=7, transform=at)
+    axes.annotate(words, (step, 0.02), (0, 7), xycoords=at, textcoords="offset points", ha="center")
+
+
+def image_rows(rows: Mapping[str, Tensor], caption: str) -> Still:
+    """Show the first 16 square images of each row: ``rows`` maps names to images (n, pixels), ink 0 to 1."""
+    alt = f"Rows of small images: {', '.join(rows)}."
+    return Still(image_rows_picture(rows), caption, alt, mark=MEASURED_MARK)
+
+
+def image_rows_picture(rows: Mapping[str, Tensor]) -> Picture:
+    """Draw the first 16 of each row's square images, (n, pixels) or (n, 1, side, side), ink from 0 to 1."""
+    with house_style():
+        figure = Figure(figsize=(9, 0.62 * len(rows) + 0.1))
+        for at, (name, images) in enumerate(rows.items()):
+            top = 1 - (at + 1) / len(rows)
+            figure.text(0.01, top + 0.5 / len(rows), name, va="center")
+            axes = figure.add_axes((0.25, top + 0.04 / len(rows), 0.74, 0.92 / len(rows)))
+            axes.imshow(_side_by_side(images[:16]), cmap="gray_r", vmin=0, vmax=1, aspect="equal")
+            axes.set_axis_off()
+    return Picture(figure)
+
+
+def _side_by_side(images: Tensor) -> np.ndarray:
+    side = math.isqrt(images[0].numel())
+    squares = images.detach().float().cpu().reshape(-1, side, side)
+    return torch.cat([torch.nn.functional.pad(square, (0, 1)) for square in squares], dim=1).numpy()

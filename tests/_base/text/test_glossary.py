@@ -1,0 +1,57 @@
+"""What learners read uses the course's own words: none that the glossary says are not used."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from amp_lessons.course.exercises import shelf
+from amp_lessons.course.lessons import shipped
+from tests.test_notebooks import NUMBERS
+
+ROOT = Path(__file__).parents[3]
+GLOSSARY = (ROOT / "docs" / "glossary.md").read_text("utf-8")
+
+
+def not_used() -> list[str]:
+    """The words in quotation marks of the glossary's last column."""
+    rows = [line.strip().strip("|").split("|") for line in GLOSSARY.splitlines() if line.startswith("|")]
+    return [word for row in rows for word in re.findall(r'"([^"]+)"', row[-1])]
+
+
+def texts() -> Iterator[tuple[str, str]]:
+    """Yield what learners and teachers read, with the name of where it stands."""
+    package = ROOT / "amp_lessons"
+    of_lessons = [
+        *(package / "course/quizzes").glob("*.json"),
+        *(package / "course/interview/bank").glob("*.yaml"),
+        *(ROOT / "classroom" / "lessons").glob("*.md"),
+    ]
+    for path in of_lessons:
+        yield path.name, path.read_text("utf-8")
+    for each in (*shelf.exercises(), *shelf.interview_tasks()):
+        yield each.id, (package / "course/exercises" / each.id / "card.md").read_text("utf-8")
+    for number in NUMBERS:
+        cells = shipped.cells_of(shipped.numbered(shipped.originals(), number))
+        yield number, "\n".join(shipped.source(cell) for cell in cells if cell["cell_type"] == "markdown")
+    for name in ("README.md", "classroom/guide.md"):
+        yield name, (ROOT / name).read_text("utf-8")
+
+
+def found_in(text: str, word: str) -> bool:
+    """Whether a text has a word, in any case, across the ends of lines."""
+    return re.search(rf"\b{re.escape(word)}\b", " ".join(text.split()), re.IGNORECASE) is not None
+
+
+@pytest.mark.parametrize("word", not_used())
+def test_a_word_that_the_glossary_does_not_use_is_not_used(word):
+    assert [name for name, text in texts() if found_in(text, word)] == []
+
+
+def test_words_are_read_off_the_glossary_and_found_in_texts():
+    assert "the way of a sum" in not_used()
+    assert found_in("At first\nThe way of\na sum, say", "the way of a sum")
+    assert not found_in("the ways of a sum", "the way of a sum")

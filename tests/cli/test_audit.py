@@ -1,0 +1,455 @@
+"""``amp-lessons audit``, with scripts as people write them. A script that imports PyTorch costs seconds."""
+
+from __future__ import annotations
+
+import importlib
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+
+from amp_lessons.audit.report import as_json
+from amp_lessons.audit.report.document import empty
+from amp_lessons.cli import cli
+from amp_lessons.cli.audit import parent
+from amp_lessons.cli.audit.child import module_program, script_program, when_imported
+
+unix = pytest.mark.skipif(os.name == "nt", reason="signals and forks are otherwise there")
+
+TRAINING = """
+import sys
+import torch
+from torch import nn
+torch.manual_seed(0)
+model = nn.Linear(4, 2)
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+scaler = torch.amp.GradScaler("cpu", init_scale=256.0)
+
+def train(steps, clip=False, dtype=torch.float16):
+    for step in range(steps):
+        optimizer.zero_grad()
+        with torch.autocast("cpu", dtype=dtype):
+            loss = model(torch.randn(8, 4)).float().square().mean()
+        scaler.scale(loss).backward()
+        if clip:
+            nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+        scaler.step(optimizer)
+        scaler.update()
+        yield step
+"""
+
+
+def command(*arguments):
+    return [sys.executable, "-m", "amp_lessons", "audit", *map(str, arguments)]
+
+
+def audited(folder, source, *arguments, stdin=None):
+    """Run a script under audit in its folder."""
+    (folder / "script.py").write_text(source, "utf-8")
+    return subprocess.run(
+        command("script.py", *arguments), cwd=folder, input=stdin, capture_output=True, text=True
+    )
+
+
+# --- scripts without PyTorch, which are run as they are, and of which there is nothing to say
+
+
+def test_a_script_runs_as_python_runs_it(tmp_path):
+    """Its arguments, its folder on the path, its name, its input and output: as without the audit."""
+    source = """
+import beside, inspect, json, os, pickle, sys
+class Mine: pass
+pickle.loads(pickle.dumps(Mine()))
+def show(): pass
+print(json.dumps([sys.argv, sys.path[0], __name__, __file__, beside.__name__, sys.stdin.read(),
+                  inspect.getsource(show), sys.modules["__main__"].show is show, "torch" in sys.modules,
+                  __package__, __spec__, sorted(os.environ)]))
+"""
+    (tmp_path / "beside.py").touch()
+    (tmp_path / "script.py").write_text(source)
+    plain = subprocess.run(
+        [sys.executable, "script.py", "--lr", "1", "--"],
+        cwd=tmp_path,
+        input="in",
+        capture_output=True,
+        text=True,
+    )
+    done = audited(tmp_path, source, "--steps", "3", "--", "--lr", "1", "--", stdin="in")
+    assert plain.stderr == ""
+    assert done.stdout == plain.stdout
+    assert json.loads(done.stdout)[0] == ["script.py", "--lr", "1", "--"]
+    assert done.returncode == 2
+    assert "ended before it had imported PyTorch" in done.stderr
+
+
+def test_a_module_of_a_package_runs_with_its_relative_imports(tmp_path):
+    package = tmp_path / "mine"
+    package.mkdir()
+    (package / "__init__.py").touch()
+    (package / "beside.py").write_text("found = 1")
+    (package / "__main__.py").write_text(
+        "from . import beside; import sys; print(beside.found, __package__, __spec__.name, sys.argv)"
+    )
+    plain = subprocess.run(
+        [sys.executable, "-m", "mine", "x"], cwd=tmp_path, capture_output=True, text=True
+    ).stdout
+    done = subprocess.run(command("-m", "mine", "--", "x"), cwd=tmp_path, capture_output=True, text=True)
+    assert done.stdout == plain
+    assert "Audit of -m mine" in done.stderr
+
+
+def test_what_the_script_raises_looks_as_it_does_without_the_audit(tmp_path):
+    source = "def fail():\n    raise ValueError('no data')\nfail()\n"
+    done = audited(tmp_path, source)
+    plain = subprocess.run([sys.executable, "script.py"], cwd=tmp_path, capture_output=True, text=True)
+    assert done.stderr.startswith(plain.stderr)
+    assert done.returncode == 2
+
+
+def test_a_syntax_error_is_told_as_python_tells_it(tmp_path):
+    done = audited(tmp_path, "print('a'\n")
+    plain = subprocess.run([sys.executable, "script.py"], cwd=tmp_path, capture_output=True, text=True)
+    assert done.stderr.startswith(plain.stderr)
+    assert done.returncode == 2
+
+
+def test_its_own_exit_status_is_told(tmp_path):
+    done = audited(tmp_path, "import sys; print('out'); sys.exit(3)")
+    assert (done.returncode, done.stdout) == (2, "out\n")
+    assert "it ended with exit status 3" in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("arguments", "answer"),
+    [
+        (["missing.py"], "there is no file missing.py"),
+        (["lesson.ipynb"], "with audit.watch(model)"),
+        ([], "name one script"),
+        (["-m", "a", "b.py"], "name one script"),
+        (["s.py", "--steps", "0"], "not a whole number of at least 1"),
+        (["s.py", "--lr", "0.1"], "go behind --, as in: amp-lessons audit s.py -- --lr 0.1"),
+        (["."], ". is a folder; name the Python file in it"),
+        (["s.py", "--json", "nowhere/report.json"], "cannot be written"),
+        (["s.py", "--html", "."], "cannot be written"),
+        (["s.py", "--log", "nowhere/run.jsonl"], "cannot be written"),
+    ],
+)
+def test_what_cannot_be_run_is_said_before_anything_runs(tmp_path, monkeypatch, capsys, arguments, answer):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "s.py").write_text("raise SystemError('it ran')")
+    try:
+        status = cli.main(["audit", *arguments])
+    except SystemExit as stopped:
+        status = stopped.code
+    assert status == 2
+    printed = capsys.readouterr()
+    assert answer in printed.err
+    assert printed.out == ""
+
+
+def test_the_parent_never_loads_pytorch(tmp_path):
+    code = """
+import sys
+from amp_lessons.cli import cli
+cli.main(["audit", "script.py"])
+print("torch" in sys.modules, "matplotlib" in sys.modules)
+"""
+    (tmp_path / "script.py").write_text("print('ran')")
+    done = subprocess.run([sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True)
+    assert done.stdout == "ran\nFalse False\n"
+
+
+# --- scripts that train
+
+
+@pytest.mark.slow
+def test_mistakes_are_told_after_the_script_and_in_files(tmp_path):
+    source = TRAINING + "for step in train(5, clip=True): print(step)\nprint(*sys.argv[1:])"
+    done = audited(
+        tmp_path, source, "--every", 2, "--json", "r.json", "--html", "r.html", "--", "--json", "x"
+    )
+    assert done.returncode == 1
+    assert done.stdout == "0\n1\n2\n3\n4\n--json x\n"
+    assert "Audit of script.py: 1 mistake in 5 optimizer steps" in done.stderr
+    assert "clip_before_unscale" in done.stderr
+    line = next(n for n, text in enumerate(source.splitlines(), 1) if "clip_grad_norm_" in text)
+    assert f"at: script.py:{line}  `nn.utils.clip_grad_norm_" in done.stderr
+    document = as_json.loads((tmp_path / "r.json").read_text("utf-8"))
+    assert [finding["count"] for finding in document["findings"]] == [5]
+    assert [step["sampled"] for step in document["steps"]] == [True, False, True, False, True]
+    assert "clip_before_unscale" in (tmp_path / "r.html").read_text("utf-8")
+    assert done.stderr.endswith("wrote r.json\nwrote r.html\n")
+    said = re.sub(r"\d+", "n", done.stderr)
+    assert all(re.sub(r"\d+", "n", line.rstrip("…").strip()) in said for line in shown_in_the_readme())
+
+
+def shown_in_the_readme():
+    """Return the lines of the report that the README shows, of a script with the same mistake."""
+    text = (Path(__file__).parents[2] / "README.md").read_text("utf-8")
+    shown = next(block for block in text.split("```") if "Audit of train.py" in block)
+    return shown.replace("train.py", "script.py").strip().splitlines()
+
+
+@pytest.mark.slow
+def test_the_log_has_each_step_as_the_report_has_it_wherever_the_script_goes(tmp_path):
+    """A script that was killed has left its steps, too: each line is there when its step is over."""
+    source = TRAINING + "import os\nos.chdir('/')\nfor step in train(3): pass\nos.abort()\n"
+    done = audited(tmp_path, "import os\nos.chdir('/')\n" + source, "--log", "run.jsonl", "--every", "1")
+    assert "it was killed" in done.stderr
+    lines = [json.loads(line) for line in (tmp_path / "run.jsonl").read_text("utf-8").splitlines()]
+    assert [line["index"] for line in lines] == [0, 1, 2]
+    assert all(line["happened"] and line["scale"] == 256.0 and line["layers"]["Linear"] for line in lines)
+
+
+@pytest.mark.thorough
+@pytest.mark.slow
+@unix
+def test_a_script_that_dies_beside_workers_threads_and_forks_leaves_one_report(tmp_path):
+    source = (
+        TRAINING
+        + """
+import os, subprocess, threading, multiprocessing
+data = torch.utils.data.DataLoader(torch.zeros(4, 1), num_workers=1, multiprocessing_context="fork")
+assert len(list(data)) == 4
+threads = [threading.Thread(target=list, args=[train(2)])]
+threads[0].start(); threads[0].join()
+child = os.fork()
+if child == 0:
+    list(train(3))  # not this process's
+    sys.exit()
+assert os.waitpid(child, 0)[1] == 0
+subprocess.run([sys.executable, "-c", "print('a child')"], check=True)
+torch.nn.Linear(2, 2).half()(torch.zeros(1, 2))
+"""
+    )
+    done = audited(tmp_path, source, "--every", 1, "--json", "r.json")
+    assert done.returncode == 2
+    assert done.stdout == "a child\n"
+    assert done.stderr.count("Audit of script.py") == 1
+    document = as_json.loads((tmp_path / "r.json").read_text("utf-8"))
+    assert len(document["steps"]) == 2
+    assert document["ended"].startswith("RuntimeError: ")
+    assert document["explanation"]["known"]
+    assert document["explanation"]["meaning"] in " ".join(done.stderr.split())
+
+
+@pytest.mark.few
+@pytest.mark.slow
+@unix
+@pytest.mark.parametrize(
+    ("ending", "status", "said", "steps"),
+    [
+        ("os._exit(0)", 0, "no mistake seen in 7 optimizer steps", 7),
+        ("os.kill(os.getpid(), signal.SIGKILL)", 2, "it was killed by SIGKILL", 1),
+    ],
+)
+def test_a_script_that_ends_without_python_has_a_report_too(tmp_path, ending, status, said, steps):
+    done = audited(tmp_path, TRAINING + f"import os, signal\nlist(train(7))\n{ending}", "--json", "r.json")
+    assert done.returncode == status
+    assert said in done.stderr
+    document = as_json.loads((tmp_path / "r.json").read_text("utf-8"))
+    assert len(document["steps"]) >= steps
+
+
+@pytest.mark.few
+@pytest.mark.slow
+@unix
+@pytest.mark.parametrize(
+    ("ending", "said"),
+    [
+        ("os.kill(os.getpid(), signal.SIGKILL)", "it was killed by SIGKILL"),
+        ("raise ValueError('--lr is missing')", "ValueError: --lr is missing"),
+    ],
+)
+def test_a_script_that_ends_before_its_first_step_is_told_that_and_given_no_advice(tmp_path, ending, said):
+    done = audited(tmp_path, f"import os, signal, torch\n{ending}")
+    assert done.returncode == parent.NOT_RUN
+    assert said in done.stderr
+    told = " ".join(done.stderr.split())
+    assert "the script ended before any optimizer had taken a step" in told
+    assert "imported PyTorch" not in told
+    assert "enabled=False" not in told
+
+
+@pytest.mark.slow
+def test_a_loop_that_changes_weights_by_hand_is_told_that_nothing_can_be_said_of_it(tmp_path):
+    source = """
+import torch
+weight = torch.ones(3, requires_grad=True)
+weight.square().sum().backward()
+weight.data.add_(weight.grad, alpha=-0.1)
+"""
+    done = audited(tmp_path, source)
+    assert done.returncode == parent.NOT_RUN
+    said = " ".join(done.stderr.split())
+    assert "no optimizer took a step" in said
+    assert "of a loop that changes weights by hand nothing can be said" in said
+
+
+@pytest.mark.slow
+def test_enough_steps_end_it_as_an_exit_does(tmp_path):
+    source = (
+        TRAINING
+        + """
+import atexit
+atexit.register(print, "at exit")
+try:
+    for step in train(10**9): print(step)
+except Exception:
+    print("never")
+finally:
+    print("finally")
+"""
+    )
+    done = audited(tmp_path, source, "--steps", 3)
+    assert done.stdout == "0\n1\nfinally\nat exit\n"
+    assert "no mistake seen in 3 optimizer steps" in done.stderr
+    assert "after step 3, where --steps ended the script" in done.stderr
+    assert done.returncode == 0
+
+
+@pytest.mark.slow
+@unix
+def test_an_interruption_goes_to_the_script_and_the_report_comes_all_the_same(tmp_path):
+    source = (
+        TRAINING
+        + """
+try:
+    for step in train(10**9): print(step, flush=True)
+except KeyboardInterrupt:
+    print("interrupted")
+    raise
+"""
+    )
+    (tmp_path / "script.py").write_text(source)
+    with subprocess.Popen(
+        command("script.py"),
+        cwd=tmp_path,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+    ) as running:
+        assert running.stdout.readline() == "0\n"
+        os.killpg(running.pid, signal.SIGINT)
+        out, err = running.communicate()
+    assert out.endswith("interrupted\n")
+    assert "Audit of script.py: no mistake seen" in err
+    assert "KeyboardInterrupt" in err.split("How it ended")[1]
+    assert running.returncode == 130
+
+
+@unix
+def test_who_ends_the_command_ends_the_script(tmp_path):
+    (tmp_path / "script.py").write_text("import time; print('ready', flush=True); time.sleep(60)")
+    with subprocess.Popen(
+        command("script.py"), cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    ) as running:
+        assert running.stdout.readline() == "ready\n"
+        start = time.monotonic()
+        running.terminate()
+        _, err = running.communicate()
+    assert time.monotonic() - start < 30
+    assert "it was killed by SIGTERM" in err
+
+
+# --- its parts
+
+
+@pytest.mark.parametrize(
+    ("passed", "steps", "status", "expected"),
+    [
+        (True, 1, 0, 0),
+        (False, 1, 0, 1),
+        (False, 0, 1, 1),  # a mistake that PyTorch refuses, before any step
+        (True, 0, 0, 2),
+        (True, 1, 3, 2),
+        (True, 1, -9, 2),
+        (True, 1, -2, 130),
+        (True, 1, 130, 130),
+        (False, 1, 130, 1),
+    ],
+)
+def test_the_exit_status(passed, steps, status, expected):
+    document = empty() | {"passed": passed, "steps": [{"happened": True}] * steps}
+    assert parent.exit_status(document, status) == expected
+
+
+def test_something_is_done_once_a_module_is_complete_and_not_before(tmp_path, monkeypatch):
+    monkeypatch.syspath_prepend(tmp_path)
+    (tmp_path / "awaited.py").write_text("import awaited\npart = 1\n")
+    seen = []
+    when_imported("awaited", lambda: seen.append(sys.modules["awaited"].part))
+    assert seen == []
+    module = importlib.import_module("awaited")
+    assert seen == [1]
+    assert "exec_module" not in vars(module.__loader__)
+    when_imported("awaited", lambda: seen.append(2))
+    assert seen == [1, 2]
+    monkeypatch.delitem(sys.modules, "awaited")
+
+
+def test_whoever_only_asks_whether_a_module_is_there_has_not_imported_it(tmp_path, monkeypatch):
+    """As transformers does, before something imports PyTorch."""
+    monkeypatch.syspath_prepend(tmp_path)
+    (tmp_path / "looked_for.py").write_text("part = 1\n")
+    seen = []
+    finders = list(sys.meta_path)
+    when_imported("looked_for", lambda: seen.append(sys.modules["looked_for"].part))
+    for _ in range(2):
+        assert importlib.util.find_spec("looked_for").origin == str(tmp_path / "looked_for.py")
+    assert seen == []
+    importlib.import_module("looked_for")
+    assert seen == [1]
+    assert sys.meta_path == finders
+    monkeypatch.delitem(sys.modules, "looked_for")
+
+
+def test_a_module_that_fails_at_first_is_awaited_again(tmp_path, monkeypatch):
+    monkeypatch.syspath_prepend(tmp_path)
+    (tmp_path / "fails_once.py").write_text("import os\nos.environ['FAILS_ONCE']\n")
+    monkeypatch.delenv("FAILS_ONCE", raising=False)
+    seen = []
+    when_imported("fails_once", lambda: seen.append(1))
+    with pytest.raises(KeyError):
+        importlib.import_module("fails_once")
+    assert seen == []
+    monkeypatch.setenv("FAILS_ONCE", "")
+    importlib.import_module("fails_once")
+    assert seen == [1]
+    monkeypatch.delitem(sys.modules, "fails_once")
+
+
+@pytest.mark.thorough
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "first", ["import importlib.util; importlib.util.find_spec('torch')", "import transformers"]
+)
+def test_a_training_is_seen_whatever_asks_for_pytorch_first(tmp_path, first):
+    if "transformers" in first:
+        pytest.importorskip("transformers")
+    done = audited(tmp_path, f"{first}\n{TRAINING}\nlist(train(3))", "--json", "r.json")
+    assert done.returncode == 0, done.stderr
+    assert len(json.loads((tmp_path / "r.json").read_text())["steps"]) == 3
+
+
+def test_a_module_that_is_not_there_is_refused_as_python_does(monkeypatch):
+    monkeypatch.setattr(sys, "path", list(sys.path))
+    with pytest.raises(ModuleNotFoundError, match="No module named not_there"):
+        module_program("not_there")
+
+
+def test_under_safe_path_no_folder_is_put_on_the_path(tmp_path, monkeypatch):
+    (tmp_path / "script.py").touch()
+    before = list(sys.path)
+    monkeypatch.setattr(sys, "path", list(before))
+    monkeypatch.setattr(sys, "flags", SimpleNamespace(safe_path=True))
+    script_program(str(tmp_path / "script.py"))
+    assert sys.path == before

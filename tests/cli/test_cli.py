@@ -1,0 +1,248 @@
+from __future__ import annotations
+
+import io
+import os
+import signal
+import subprocess
+import sys
+from importlib import metadata
+from pathlib import Path
+
+import pytest
+
+from amp_lessons.cli import cli
+
+
+def test_every_command_is_listed_with_its_help(capsys):
+    with pytest.raises(SystemExit) as stopped:
+        cli.main(["--help"])
+    assert stopped.value.code == 0
+    printed = capsys.readouterr().out
+    for name, _, summary in cli.COMMANDS:
+        assert name in printed
+        assert summary.split()[0] in printed
+
+
+@pytest.mark.parametrize("name", [command[0] for command in cli.COMMANDS])
+def test_every_command_explains_itself(name, capsys):
+    with pytest.raises(SystemExit) as stopped:
+        cli.main([name, "--help"])
+    assert stopped.value.code == 0
+    assert f"amp-lessons {name}" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("arguments", [[], ["interview"]])
+def test_without_a_word_it_helps(arguments, capsys):
+    assert cli.main(arguments) == 0
+    printed = capsys.readouterr()
+    assert printed.out.startswith("usage: amp-lessons")
+    assert printed.err == ""
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["adit"], "there is no command 'adit'; did you mean audit"),
+        (["doctor", "--nonsense"], "it does not know --nonsense; there are: -h, --help"),
+        (["progress", "--rest"], "did you mean --reset"),
+        (["doctor", "nonsense"], "it does not know nonsense, and takes nothing more"),
+        (["audit", "t.py", "--epochs", "1"], "go behind --, as in: amp-lessons audit t.py -- --epochs 1"),
+        (["audit", "t.py", "--steps", "abc"], "--steps: 'abc' is not a whole number of at least 1"),
+        (["audit", "t.py", "--every", "0"], "--every: 0 is not a whole number of at least 1"),
+        (["advise", "m:f", "--seconds", "nan"], "--seconds: 'nan' is not a number above 0"),
+        (["grade", ".", "--memory", "much"], "--memory: 'much' is not a number above 0"),
+        (["groups", "--seed", "x"], "--seed: 'x' is not a whole number"),
+        (["groups"], "required: --seed"),
+        (["lab", "--port", "eighty"], "--port: 'eighty' is not a whole number of at least 1"),
+        (["interview", "mock", "--minutes", "3"], "--minutes: 3 is not a whole number of at least 5"),
+        (["interview", "drill", "--number", "-2"], "--number: -2 is not a whole number of at least 1"),
+    ],
+)
+def test_what_it_does_not_know_is_refused_with_what_would_be_right(arguments, said, capsys):
+    with pytest.raises(SystemExit) as stopped:
+        cli.main(arguments)
+    assert stopped.value.code == 2
+    printed = capsys.readouterr().err
+    assert printed.startswith("usage: amp-lessons")
+    assert said in printed
+
+
+WRITING = [
+    ["audit", "s.py", "--html"],
+    ["audit", "s.py", "--json"],
+    ["advise", "m:f", "--html"],
+    ["progress", "--csv"],
+    ["progress", "--json"],
+    ["interview", "mock", "--html"],
+    ["interview", "sheet", "--pdf"],
+    ["interview", "export", "--anki"],
+    ["interview", "export", "--csv"],
+]
+
+
+def test_a_file_that_cannot_be_written_is_refused_before_anything_begins(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    for command in WRITING:
+        for name, said in (
+            ("nowhere/file", f"there is no folder {tmp_path / 'nowhere'}; make it first"),
+            (".", "it is a folder; name a file in it"),
+            ("", "its name is empty"),
+        ):
+            with pytest.raises(SystemExit) as stopped:
+                cli.main([*command, name])
+            assert stopped.value.code == 2
+            assert said in capsys.readouterr().err
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_folder_that_is_a_file_is_refused_before_anything_begins(tmp_path, capsys):
+    (tmp_path / "file").touch()
+    for command in (["grade", ".", "--out"], ["groups", "--seed", "1", "--handouts"]):
+        for name in ("file", "file/below"):
+            with pytest.raises(SystemExit):
+                cli.main([*command, str(tmp_path / name)])
+            assert f"{tmp_path / 'file'} is a file; name a folder" in capsys.readouterr().err
+
+
+def test_a_device_is_written_to_and_never_replaced(tmp_path, capsys):
+    pipe = tmp_path / "pipe"
+    pipe.symlink_to(os.devnull)
+    assert cli.main(["progress", "--csv", str(pipe)]) == 0
+    assert pipe.is_symlink()
+    assert Path(os.devnull).is_char_device()
+    assert capsys.readouterr() == ("", f"wrote {pipe}\n")
+
+
+def test_a_command_that_passes_options_on_gets_them(monkeypatch):
+    seen = []
+    monkeypatch.setattr("amp_lessons.cli.lab.run", lambda args: seen.append(args.passed_on) or 0)
+    assert cli.main(["lab", "--collaborative", "--ServerApp.port=8899"]) == 0
+    assert cli.main(["lab"]) == 0
+    assert seen == [["--collaborative", "--ServerApp.port=8899"], []]
+
+
+def test_what_stands_behind_two_dashes_is_left_to_the_command_that_takes_it(monkeypatch):
+    seen = []
+    monkeypatch.setattr("amp_lessons.cli.audit.run", lambda args: seen.append(vars(args)) or 0)
+    assert cli.main(["audit", "train.py", "--steps", "5", "--", "--steps", "9", "--", "lab"]) == 0
+    assert (seen[0]["script"], seen[0]["steps"]) == ("train.py", 5)
+    assert seen[0]["after_dashes"] == ["--steps", "9", "--", "lab"]
+
+
+def test_two_dashes_mean_to_other_commands_what_they_always_did(monkeypatch, capsys):
+    seen = []
+    monkeypatch.setattr("amp_lessons.cli.lab.run", lambda args: seen.append(str(args.folder)) or 0)
+    assert cli.main(["lab", "--", "--folder"]) == 0
+    assert seen == ["--folder"]
+    with pytest.raises(SystemExit):
+        cli.main(["doctor", "--", "nonsense"])
+    assert "it does not know nonsense" in capsys.readouterr().err
+
+
+def test_help_does_not_wait_for_pytorch():
+    code = """
+import sys
+from amp_lessons.cli import cli
+try:
+    cli.main(["--help"])
+finally:
+    assert "torch" not in sys.modules
+"""
+    assert subprocess.run([sys.executable, "-c", code], capture_output=True).returncode == 0
+
+
+def test_the_module_runs_as_the_command_does():
+    done = subprocess.run([sys.executable, "-m", "amp_lessons", "--help"], capture_output=True, text=True)
+    assert done.returncode == 0
+    assert done.stdout.startswith("usage: amp-lessons")
+
+
+# With few lines only the last flush fails, with many the writing itself.
+PRINTS = """
+import sys
+from amp_lessons import progress
+from amp_lessons.cli import cli
+progress.Progress.as_csv = lambda self: "line\\n" * {lines}
+sys.exit(cli.main(["progress", "--csv", "-"]))
+"""
+
+
+@pytest.mark.skipif(os.name == "nt", reason="pipes end otherwise there")
+@pytest.mark.parametrize("lines", [1, 100_000])
+@pytest.mark.parametrize("unbuffered", ["", "1"])
+def test_a_reader_that_has_gone_ends_it_quietly(lines, unbuffered):
+    environment = {**os.environ, "PYTHONUNBUFFERED": unbuffered}
+    code = PRINTS.format(lines=lines)
+    reader, writer = os.pipe()
+    os.close(reader)
+    with open(writer, "wb") as gone:
+        done = subprocess.run(
+            [sys.executable, "-c", code], env=environment, stdout=gone, stderr=subprocess.PIPE
+        )
+    assert (done.returncode, done.stderr) == (141, b"")
+
+
+@pytest.mark.skipif(os.name == "nt", reason="pipes end otherwise there")
+def test_help_that_nobody_reads_ends_quietly_too():
+    reader, writer = os.pipe()
+    os.close(reader)
+    with open(writer, "wb") as gone:
+        command = [sys.executable, "-m", "amp_lessons", "--help"]
+        done = subprocess.run(command, stdout=gone, stderr=subprocess.PIPE)
+    assert done.stderr == b""
+
+
+def test_what_a_terminal_cannot_show_does_not_stop_a_command(monkeypatch):
+    terminal = io.TextIOWrapper(io.BytesIO(), encoding="ascii")
+    monkeypatch.setattr(sys, "stdout", terminal)
+    monkeypatch.setattr("amp_lessons.course.keeping.progress.Progress.as_csv", lambda self: "5 ms ± 1%")
+    assert cli.main(["progress", "--csv", "-"]) == 0
+    assert terminal.buffer.getvalue() == b"5 ms ? 1%"
+
+
+INTERRUPTED = """
+import signal, sys
+from amp_lessons.cli import cli
+def interrupt(*_, **__):
+    signal.raise_signal(signal.SIGINT)
+{arrange}
+sys.exit(cli.main(["progress", "--reset"]))
+"""
+
+
+@pytest.mark.few
+@pytest.mark.parametrize(
+    "arrange", ["import builtins; builtins.input = interrupt", "cli.importlib.import_module = interrupt"]
+)
+def test_an_interruption_at_a_question_or_an_import_ends_without_a_traceback(arrange):
+    code = INTERRUPTED.format(arrange=arrange)
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert (done.returncode, done.stderr) == (130, "\n")
+
+
+@pytest.mark.thorough
+@pytest.mark.skipif(os.name == "nt", reason="signals end a process otherwise there")
+def test_a_second_interruption_ends_it_at_once_and_without_a_traceback():
+    code = INTERRUPTED.format(
+        arrange="import atexit, builtins; atexit.register(interrupt); builtins.input = interrupt"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert (done.returncode, done.stderr) == (-signal.SIGINT, "\n")
+
+
+def test_the_version_is_that_of_the_package(monkeypatch, capsys):
+    monkeypatch.setattr(metadata, "version", {"amp-lessons": "1.2.3"}.__getitem__)
+    with pytest.raises(SystemExit) as stopped:
+        cli.main(["--version"])
+    assert stopped.value.code == 0
+    assert capsys.readouterr().out == "amp-lessons 1.2.3\n"
+
+
+def test_a_package_that_is_not_installed_has_no_version_but_a_place(monkeypatch, capsys):
+    def unknown(name):
+        raise metadata.PackageNotFoundError(name)
+
+    monkeypatch.setattr(metadata, "version", unknown)
+    with pytest.raises(SystemExit):
+        cli.main(["--version"])
+    assert capsys.readouterr().out.startswith("amp-lessons (not installed;")

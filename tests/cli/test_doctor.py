@@ -1,0 +1,366 @@
+from __future__ import annotations
+
+import re
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import torch
+from packaging.requirements import Requirement
+from packaging.specifiers import SpecifierSet
+
+from amp_lessons import bench, devices
+from amp_lessons.cli import doctor
+from amp_lessons.cli.doctor import (
+    Facts,
+    NvidiaSmi,
+    diagnose,
+    fitting_build,
+    gather,
+    parse_nvidia_smi,
+    parse_version,
+)
+from amp_lessons.devices import Cpu, Gpu, Machine
+
+try:
+    import tomllib
+except ModuleNotFoundError:  # Python 3.10
+    import tomli as tomllib
+
+FAST_CPU = Cpu("Test CPU", 8, 32768, "AVX512", ("avx512_bf16", "avx512_fp16"), "native", "native")
+CPU_MACHINE = Machine(FAST_CPU, None, "none", "tf32", "2.13.0", "CPU only", ())
+
+# As published for torch 2.13 on x86-64.
+PUBLISHED = {
+    (12, 6): frozenset({50, 60, 70, 75, 80, 86, 90}),
+    (12, 9): frozenset({75, 80, 86, 90, 100, 120}),
+    (13, 0): frozenset({75, 80, 86, 90, 100, 120}),
+    (13, 2): frozenset({75, 80, 86, 90, 100, 120}),
+}
+
+HEALTHY_CPU = Facts(
+    machine=CPU_MACHINE,
+    python=(3, 11, 7),
+    torch=(2, 13, 0),
+    published_builds=PUBLISHED,
+    obstacle="this build of PyTorch is for the CPU only",
+)
+
+
+def smi(name, capability, driver, cuda):
+    return NvidiaSmi(driver=driver, cuda=cuda, names=(name,), capabilities=(capability,))
+
+
+def with_build(cuda, obstacle, **facts):
+    """Facts of a machine whose PyTorch was built for ``cuda`` and still uses no GPU."""
+    machine = replace(CPU_MACHINE, torch_build=f"CUDA {devices.dotted(cuda)}")
+    return replace(HEALTHY_CPU, machine=machine, torch_cuda=cuda, obstacle=obstacle, **facts)
+
+
+def with_gpu(name, capability, bf16, warnings=()):
+    formats = devices.tensor_core_formats(capability, name)
+    machine = replace(
+        CPU_MACHINE,
+        gpu=Gpu(name, capability, 16384, 1, formats, bf16),
+        warnings=warnings,
+        torch_build="CUDA 13.0",
+    )
+    return replace(HEALTHY_CPU, machine=machine, torch_cuda=(13, 0), obstacle=None)
+
+
+TOO_OLD_DRIVER = "The NVIDIA driver on your system is too old (found version 12020)"
+NO_KERNEL = "CUDA error: no kernel image is available for execution on the device"
+
+# Facts, severity, what the message must say, what the cure must say, what neither may say.
+CASES = {
+    "CPU-only build beside a GPU": (
+        replace(HEALTHY_CPU, nvidia_smi=smi("Tesla T4", (7, 5), "580.65.06", (13, 0))),
+        "problem",
+        ["nvidia-smi sees Tesla T4", "built for: CPU only"],
+        ["pip install torch==2.13.0+cu130", "https://download.pytorch.org/whl/cu130"],
+        ["too old", "too new"],
+    ),
+    "CPU-only build beside a GPU with a driver of the generation before": (
+        replace(HEALTHY_CPU, nvidia_smi=smi("NVIDIA A100", (8, 0), "550.54.14", (12, 4))),
+        "problem",
+        ["nvidia-smi sees NVIDIA A100"],
+        [
+            "torch==2.13.0+cu126"
+        ],  # least new of the 12.x builds, which CUDA's minor version compatibility runs
+        [],
+    ),
+    "driver too old for the build": (
+        with_build((13, 0), TOO_OLD_DRIVER, nvidia_smi=smi("NVIDIA A100", (8, 0), "535.183.01", (12, 2))),
+        "problem",
+        ["driver (535.183.01, for CUDA 12.2) is too old for PyTorch's build (CUDA 13.0)"],
+        ["driver to 580 or later", "torch==2.13.0+cu126"],
+        ["no kernels"],
+    ),
+    "driver too old for every published build": (
+        with_build((12, 6), TOO_OLD_DRIVER, nvidia_smi=smi("NVIDIA A100", (8, 0), "470.82.01", (11, 4))),
+        "problem",
+        ["too old for PyTorch's build (CUDA 12.6)"],
+        ["driver to 525 or later", "https://pytorch.org/get-started/previous-versions"],
+        ["pip install"],
+    ),
+    "build too old for the GPU": (
+        with_build(
+            (12, 6), NO_KERNEL, nvidia_smi=smi("NVIDIA GeForce RTX 5090", (12, 0), "580.65.06", (13, 0))
+        ),
+        "problem",
+        ["build (CUDA 12.6) is too old for compute capability 12.0"],
+        ["torch==2.13.0+cu130"],
+        ["driver"],
+    ),
+    "build too new for the GPU": (
+        with_build((13, 0), NO_KERNEL, nvidia_smi=smi("Tesla V100-SXM2-32GB", (7, 0), "580.65.06", (13, 0))),
+        "problem",
+        ["build (CUDA 13.0) is too new for compute capability 7.0"],
+        ["torch==2.13.0+cu126"],
+        ["driver"],
+    ),
+    "GPU too old for every published build": (
+        with_build((12, 6), NO_KERNEL, nvidia_smi=smi("Tesla K80", (3, 7), "550.54.14", (12, 4))),
+        "problem",
+        ["compute capability 3.7"],
+        ["https://pytorch.org/get-started/previous-versions"],
+        ["pip install"],
+    ),
+    "GPU hidden by the environment": (
+        with_build(
+            (13, 0),
+            "No CUDA GPUs are available",
+            nvidia_smi=smi("NVIDIA A100", (8, 0), "580.65.06", (13, 0)),
+            visible_devices="",
+        ),
+        "note",
+        ["CUDA_VISIBLE_DEVICES='' hides it"],
+        ["unset CUDA_VISIBLE_DEVICES"],
+        ["pip install"],
+    ),
+    "GPU that ought to work and does not": (
+        with_build(
+            (13, 0),
+            "CUDA unknown error - this may be due to an incorrectly set up environment",
+            nvidia_smi=smi("NVIDIA A100", (8, 0), "580.65.06", (13, 0)),
+            visible_devices="0",
+        ),
+        "problem",
+        ["CUDA unknown error"],
+        ["Restart the machine", "torch==2.13.0+cu130"],
+        ["too old", "too new", "hides"],
+    ),
+    "driver that nvidia-smi cannot reach": (
+        with_build(
+            (13, 0),
+            "Found no NVIDIA driver on your system",
+            nvidia_smi=NvidiaSmi(complaint="Failed to initialize NVML: Driver/library version mismatch"),
+        ),
+        "problem",
+        ["cannot talk to the driver", "version mismatch"],
+        ["Restart the machine"],
+        ["pip install"],
+    ),
+    "no GPU at all": (
+        HEALTHY_CPU,
+        "note",
+        ["No NVIDIA GPU was found", "lessons run on the CPU"],
+        [],
+        ["pip install"],
+    ),
+    "nvidia-smi without a GPU": (
+        replace(HEALTHY_CPU, nvidia_smi=NvidiaSmi(driver="580.65.06", cuda=(13, 0))),
+        "note",
+        ["No NVIDIA GPU was found"],
+        [],
+        ["pip install"],
+    ),
+    "T4": (
+        with_gpu("Tesla T4", (7, 5), "emulated", ("Tesla T4 only emulates bf16.",)),
+        "note",
+        ["Tesla T4 only emulates bf16"],
+        ["dtype=torch.float16", "GradScaler"],
+        [],
+    ),
+    "GPU without tensor cores": (
+        with_gpu("Tesla P100", (6, 0), "emulated", ("Tesla P100 has no tensor cores.",)),
+        "note",
+        ["no tensor cores"],
+        [],
+        ["float16"],
+    ),
+    "old Python": (
+        replace(with_gpu("NVIDIA A100", (8, 0), "native"), python=(3, 9, 18)),
+        "problem",
+        ["Python 3.9.18 is too old", "3.10"],
+        ["PYTHON="],
+        [],
+    ),
+    "old PyTorch": (
+        replace(with_gpu("NVIDIA A100", (8, 0), "native"), torch=(2, 8, 0)),
+        "problem",
+        ["PyTorch 2.8.0 is too old", "2.9"],
+        ['pip install --upgrade "torch>=2.9"'],
+        [],
+    ),
+    "no JupyterLab": (
+        replace(with_gpu("NVIDIA A100", (8, 0), "native"), jupyterlab=False),
+        "problem",
+        ["JupyterLab is not installed"],
+        ["pip install jupyterlab ipykernel"],
+        [],
+    ),
+}
+
+
+@pytest.mark.parametrize(("facts", "severity", "said", "cure", "unsaid"), CASES.values(), ids=CASES)
+def test_each_case_is_named_with_its_cure(facts, severity, said, cure, unsaid):
+    (symptom,) = diagnose(facts)
+    assert symptom.severity == severity
+    for words in said:
+        assert words in symptom.message
+    for words in cure:
+        assert words in symptom.cure
+    for words in unsaid:
+        assert words not in symptom.message + symptom.cure
+
+
+def test_nothing_is_found_on_a_machine_with_all_there_is():
+    assert diagnose(with_gpu("NVIDIA H100", (9, 0), "native")) == []
+
+
+def test_an_apple_gpu_is_mentioned_beside_the_cpu():
+    messages = [symptom.message for symptom in diagnose(replace(HEALTHY_CPU, apple_gpu=True))]
+    assert len(messages) == 2
+    assert "Apple's GPU" in messages[1]
+
+
+def test_slow_fp16_is_mentioned_where_the_cpu_has_to_do_it():
+    slow = replace(CPU_MACHINE, cpu=replace(FAST_CPU, fp16="fallback"))
+    assert any("fp16" in symptom.message for symptom in diagnose(replace(HEALTHY_CPU, machine=slow)))
+    beside_a_gpu = with_gpu("NVIDIA H100", (9, 0), "native")
+    beside_a_gpu = replace(beside_a_gpu, machine=replace(beside_a_gpu.machine, cpu=slow.cpu))
+    assert diagnose(beside_a_gpu) == []
+
+
+def test_problems_come_before_notes():
+    facts = replace(HEALTHY_CPU, jupyterlab=False, python=(3, 9))
+    assert [symptom.severity for symptom in diagnose(facts)] == ["problem", "problem", "note"]
+
+
+@pytest.mark.parametrize(
+    ("capability", "driver_cuda", "expected"),
+    [
+        ((8, 0), (13, 2), (13, 2)),
+        ((8, 0), (13, 1), (13, 0)),
+        ((8, 0), (12, 8), (12, 6)),
+        ((10, 0), (12, 8), (12, 9)),  # of the builds this driver serves only 12.9 has kernels for a B200
+        ((7, 0), (13, 2), (12, 6)),
+        ((8, 9), (13, 0), (13, 0)),  # kernels for 8.6 run on 8.9
+        ((12, 1), (13, 0), (13, 0)),
+        ((8, 0), (11, 8), None),
+        ((3, 5), (12, 4), None),
+    ],
+)
+def test_the_build_offered_fits_driver_and_gpu(capability, driver_cuda, expected):
+    assert fitting_build(PUBLISHED, smi("GPU", capability, "1", driver_cuda)) == expected
+
+
+BANNER = """\
+Mon Jan  6 10:00:00 2025
++-----------------------------------------------------------------------------------------+
+| NVIDIA-SMI 550.54.14              Driver Version: 550.54.14      CUDA Version: 12.4     |
+|-----------------------------------------+------------------------+----------------------+
+"""
+NEW_BANNER = """\
+Sun Jun  7 08:16:57 2026
++-----------------------------------------------------------------------------------------+
+| NVIDIA-SMI 610.43.02              KMD Version: 610.43.02     CUDA UMD Version: 13.3     |
++-----------------------------------------+------------------------+----------------------+
+"""
+LISTING = "GPU 0: Tesla T4 (UUID: GPU-1f2e)\nGPU 1: NVIDIA H100 80GB HBM3 (UUID: GPU-77aa)\n"
+
+
+def test_nvidia_smi_of_today_is_read():
+    assert parse_nvidia_smi(BANNER, LISTING, "7.5\n9.0\n") == NvidiaSmi(
+        driver="550.54.14",
+        cuda=(12, 4),
+        names=("Tesla T4", "NVIDIA H100 80GB HBM3"),
+        capabilities=((7, 5), (9, 0)),
+    )
+
+
+def test_nvidia_smi_of_driver_610_is_read():
+    parsed = parse_nvidia_smi(NEW_BANNER, LISTING, "7.5\n9.0\n")
+    assert (parsed.driver, parsed.cuda, parsed.complaint) == ("610.43.02", (13, 3), "")
+
+
+def test_an_old_driver_that_does_not_tell_the_capability_is_read():
+    assert parse_nvidia_smi(BANNER, LISTING, 'Field "compute_cap" is not a valid field.').capabilities == ()
+
+
+def test_nvidia_smi_that_cannot_reach_the_driver_is_quoted():
+    said = "Failed to initialize NVML: Driver/library version mismatch\nNVML library version: 550.54\n"
+    assert parse_nvidia_smi(said, said, said) == NvidiaSmi(
+        complaint="Failed to initialize NVML: Driver/library version mismatch"
+    )
+
+
+@pytest.mark.parametrize(
+    ("text", "version"),
+    [("2.13.0+cpu", (2, 13, 0)), ("2.11.0.dev2026", (2, 11, 0)), ("12.6", (12, 6)), ("", ())],
+)
+def test_versions_are_read(text, version):
+    assert parse_version(text) == version
+
+
+def test_this_machine_gives_facts():
+    facts = gather()
+    assert facts.machine == devices.describe()
+    assert facts.torch == parse_version(torch.__version__)
+    assert all(kernel in range(30, 200) for kernels in facts.published_builds.values() for kernel in kernels)
+    assert bool(facts.published_builds) == hasattr(torch.cuda, "PYTORCH_RELEASES_CODE_CC")
+
+
+def test_the_oldest_versions_are_those_of_the_package():
+    project = tomllib.loads((Path(__file__).parents[2] / "pyproject.toml").read_text())["project"]
+    (torch_needed,) = [Requirement(line) for line in project["dependencies"] if line.startswith("torch")]
+    assert torch_needed.specifier == SpecifierSet(f">={devices.dotted(doctor.OLDEST_TORCH)}")
+    assert SpecifierSet(project["requires-python"]) == SpecifierSet(
+        f">={devices.dotted(doctor.OLDEST_PYTHON)}"
+    )
+
+
+@pytest.mark.parametrize(("case", "status"), [("no GPU at all", 0), ("T4", 0), ("no JupyterLab", 1)])
+def test_the_exit_status_says_whether_anything_is_broken(monkeypatch, capsys, case, status):
+    facts = CASES[case][0]
+    monkeypatch.setattr(doctor, "gather", lambda: facts)
+    assert doctor.run(None) == status
+    printed = capsys.readouterr().out
+    (symptom,) = diagnose(facts)
+    assert symptom.message in printed
+    assert symptom.cure in printed
+    missing = re.search(r"What is missing\n(.*?)\n\n", printed, re.DOTALL)[1]
+    assert (missing.strip() == "Nothing.") == (status == 0)
+
+
+def test_the_report_tells_tf32_apart_from_its_setting():
+    ampere = with_gpu("NVIDIA A100", (8, 0), "native")
+    assert dict(doctor.machine_rows(ampere))["TF32"] == "off for matrix products, on for convolutions"
+    assert dict(doctor.machine_rows(HEALTHY_CPU))["TF32"].startswith("this device has none")
+
+
+def test_only_what_was_recorded_is_announced():
+    assert "recorded" not in dict(doctor.outlook(HEALTHY_CPU))
+    found = doctor.outlook(replace(HEALTHY_CPU, recorded_on=("AMD EPYC", "NVIDIA H100")))
+    assert dict(found)["recorded"] == "training steps of well-known models on AMD EPYC, NVIDIA H100"
+
+
+def test_the_recordings_are_those_that_the_lessons_show():
+    assert set(gather().recorded_on) == {recording.setup.device for recording in bench.recordings()}
+
+
+def test_what_is_measured_is_measured_on_the_gpu_if_there_is_one():
+    hopper = with_gpu("NVIDIA H100", (9, 0), "native")
+    assert dict(doctor.outlook(hopper))["measured here"].endswith("on this GPU")
+    assert dict(doctor.outlook(HEALTHY_CPU))["measured here"].endswith("on this CPU")

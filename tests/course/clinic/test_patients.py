@@ -1,0 +1,162 @@
+"""Each patient, in any variant, shows its symptom, deserves its own diagnosis alone, and can be healed."""
+
+from __future__ import annotations
+
+import ast
+import itertools
+
+import pytest
+import torch
+
+from amp_lessons import clinic, exercises
+from amp_lessons.audit.catalogue import ROWS
+from amp_lessons.course.exercises import shelf
+
+PATIENTS = clinic.patients()
+SEEDS = range(5)
+EACH = pytest.mark.parametrize("patient", PATIENTS, ids=lambda patient: patient.id)
+VARIANTS = pytest.mark.parametrize(
+    "patient",
+    [
+        pytest.param(
+            clinic.patient(patient.id, seed),
+            id=f"{patient.id}-{seed}",
+            marks=pytest.mark.thorough if seed > 1 else (),
+        )
+        for patient in PATIENTS
+        for seed in SEEDS
+    ],
+)
+
+
+@pytest.fixture(autouse=True)
+def _one_thread():
+    """Tiny tensors: beside other test processes a pool of threads only waits."""
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(threads)
+
+
+@VARIANTS
+def test_the_broken_code_shows_the_symptom_and_the_mended_does_not(patient):
+    assert patient.shows(patient.observe())
+    assert not patient.shows(patient.observe(patient.mended))
+
+
+@VARIANTS
+@pytest.mark.few(3)
+def test_the_broken_code_is_rejected_for_what_it_has_and_the_mended_passes(patient):
+    rejected = exercises.check(patient.id, patient.broken)
+    assert rejected.status == "not passed"
+    assert rejected.findings[0].code == patient.case.code
+    healed = exercises.check(patient.id, patient.mended)
+    assert healed.passed, healed
+    assert all(finding.kind == "passed" for finding in healed.findings), healed
+
+
+def signature(patient):
+    """Return how the functions of a patient are called, whatever they are called themselves."""
+    tree = ast.parse(patient.exercise.stub)
+    return [ast.dump(node.args) for node in tree.body if isinstance(node, ast.FunctionDef)]
+
+
+PAIRS = [
+    pytest.param(one, other, id=f"{one.id}-asks-{other.id}")
+    for one, other in itertools.permutations(PATIENTS, 2)
+    if signature(one) == signature(other)
+]
+
+
+@pytest.mark.parametrize(("one", "other"), PAIRS)
+def test_no_other_patients_diagnosis_fits_better(one, other):
+    """Asked of another patient's code, a check names what that one has."""
+    report = exercises.check(one.id, other.broken)
+    assert report.findings[0].code == other.case.code
+    assert one.case.code != other.case.code
+
+
+@EACH
+def test_the_lesson_shows_the_first_variant(patient):
+    assert patient.source == shelf.find(patient.id).stub
+    assert patient.mended_source == shelf.find(patient.id).solution_source
+
+
+@EACH
+def test_variants_differ_and_the_same_seed_is_the_same(patient):
+    sources = {clinic.patient(patient.id, seed).source for seed in SEEDS}
+    assert len(sources) == len(SEEDS)
+    assert clinic.patient(patient.id, 3).source == clinic.patient(patient.id, 3).source
+    for source in sources:
+        assert max(map(len, source.splitlines())) <= 110
+
+
+@VARIANTS
+def test_what_is_exchanged_is_not_the_mistake(patient):
+    """Broken and mended code of a variant differ by as many lines as those of the lesson do."""
+    assert differing(patient) == differing(clinic.patient(patient.id))
+
+
+def differing(patient):
+    broken, mended = patient.source.splitlines(), patient.mended_source.splitlines()
+    return sum(line not in mended for line in broken), sum(line not in broken for line in mended)
+
+
+@EACH
+def test_one_of_four_or_five_diagnoses_is_right(patient):
+    assert len(patient.diagnoses) in (4, 5)
+    assert sum(diagnosis.right for diagnosis in patient.diagnoses) == 1
+    assert patient.case.code in ROWS
+    for diagnosis in patient.diagnoses:
+        assert len(diagnosis.because.split()) >= 6, diagnosis
+    orders = {
+        [each.right for each in clinic.patient(patient.id, seed).diagnoses].index(True) for seed in range(20)
+    }
+    assert len(orders) > 2, "its place must not give the right one away"
+
+
+@EACH
+def test_the_symptom_is_one_sentence_and_no_diagnosis(patient):
+    assert 10 <= len(patient.symptom.split()) <= 40
+    assert patient.symptom.endswith(".")
+    said = patient.symptom + patient.title + patient.id
+    assert not {"unscale", "scaler", "autocast", "state_dict", "skipp"} & set(said.lower().split())
+
+
+@EACH
+def test_somebody_met_it(patient):
+    assert patient.seen_at
+    for sighting in patient.seen_at:
+        assert sighting.url.startswith("https://")
+        assert len(sighting.told.split()) >= 5
+
+
+@EACH
+def test_no_hint_hands_over_a_line_of_the_cure(patient):
+    cure = set(patient.mended_source.splitlines()) - set(patient.source.splitlines())
+    for hint in patient.exercise.hints:
+        words = " ".join(hint.split())
+        assert not [line for line in cure if "(" in line and line.strip().rstrip(":") in words]
+
+
+@EACH
+def test_a_run_reads_as_text_and_says_nothing_of_the_cause(patient):
+    observed = patient.observe()
+    for text in (str(observed), *observed._repr_mimebundle_().values()):
+        assert not [word for word in ("unscale", "autocast", "scaler", "skip") if word in text.lower()], text
+    with pytest.raises(KeyError):
+        observed.curve("what nobody watched")
+
+
+def test_observing_leaves_the_random_numbers_alone():
+    torch.manual_seed(7)
+    expected = torch.rand(3)
+    torch.manual_seed(7)
+    PATIENTS[0].observe()
+    assert torch.equal(torch.rand(3), expected)
+
+
+def test_an_unknown_patient_is_answered_with_those_there_are():
+    for wrong in ("heal_standstil", "train_with_amp"):
+        with pytest.raises(ValueError, match=r"there is no patient .*heal_"):
+            clinic.patient(wrong)

@@ -1,0 +1,541 @@
+"""The questions about symptoms: every way ends, and what stands at its end can be run."""
+
+from __future__ import annotations
+
+import contextlib
+import copy
+import io
+import math
+import re
+
+import pytest
+import torch
+import torch.distributed as dist
+import torch.nn.functional as F
+from torch.distributed.device_mesh import init_device_mesh
+from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard
+
+from amp_lessons import autocast, models, parallel
+from amp_lessons.course.clinic import causes, symptoms
+from tests.stored_lessons import text
+from tests.test_packaging import ROOT
+
+PATHS = tuple(symptoms.paths())
+LINE = 100  # characters that JupyterLab shows beside its file browser without breaking them
+ENDS = {id(path.end): path.end for path in PATHS}.values()
+EACH_END = pytest.mark.parametrize("end", ENDS, ids=lambda end: end.cause[:40])
+
+
+def somebodys_script(dtype=torch.float16, enabled=True):
+    """What an end's cell may speak of, on the digits."""
+    torch.set_num_threads(1)
+    device = torch.device("cpu")
+    model = models.digits_classifier(16)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    scaler = torch.amp.GradScaler("cpu", enabled=enabled)
+    batch = torch.rand(8, 64, generator=torch.Generator().manual_seed(0)), torch.arange(8)
+
+    def train(steps=3):
+        for _ in range(steps):
+            optimizer.zero_grad()
+            with torch.autocast("cpu", dtype):
+                loss = F.cross_entropy(model(batch[0]), batch[1])
+            scaler.scale(loss).backward()
+            scaler.step(optimizer)
+            scaler.update()
+
+    return {**locals(), "loss_fn": F.cross_entropy, "torch": torch}
+
+
+def without_a_scaler():
+    """A script of somebody who trains in bf16, who has no scaler."""
+    script = somebodys_script(torch.bfloat16, enabled=False)
+    del script["scaler"]
+    return script
+
+
+def test_every_symptom_of_the_lesson_is_there_and_every_way_ends_within_five_questions():
+    assert len(symptoms.SYMPTOMS.answers) == 10
+    assert len(PATHS) >= 25
+    assert max(len(path.answered) for path in PATHS) <= 5
+
+
+def can_be_said_in_bf16(path, scaled):
+    """Whether somebody who trains in bf16, with or without a scaler, could answer all of a path truly."""
+    said = [answer.text for _, answer in path.answered]
+    of_a_scaler = re.compile("loss scale|loss is scaled|65,536")
+    return not any(
+        text == "fp32" or ("fp16" in text and "bf16" not in text) or (of_a_scaler.search(text) and not scaled)
+        for text in said
+    )
+
+
+# Each was read as somebody who trains in bf16 reads it; what is here is true of that training.
+TRUE_IN_BF16 = [
+    *(causes.IN_FP32_TOO, causes.ONE_BATCH, causes.ROUNDED, causes.UNGUARDED, causes.HALF_WEIGHTS),
+    *(causes.NOT_STEPPED, causes.STALE, causes.NOT_AMP, causes.CPU, causes.SMALL, causes.FP32_PART),
+    *(causes.GRAPHS, causes.NOT_HALVED, causes.AVERAGE, causes.LONG, causes.METRIC, causes.RESTART),
+    *(causes.AUDIT, causes.STATISTICS, causes.TOO_FAST, causes.TOO_COARSE, causes.PARTED, causes.WEIGHED),
+    *(causes.REDUCED, causes.HALF_STATE, causes.FP8_UNSCALED, causes.FP8_OUTLIERS, causes.FP8_SMALL),
+]
+TRUE_WITH_A_SCALER = [causes.ALWAYS, causes.BF16_SCALER, causes.CLIPPED, causes.ANEW]
+
+
+@pytest.mark.parametrize(
+    ("scaled", "ends"), [(False, TRUE_IN_BF16), (True, TRUE_IN_BF16 + TRUE_WITH_A_SCALER)]
+)
+def test_whatever_can_be_said_of_a_training_in_bf16_ends_at_what_is_true_of_it(scaled, ends):
+    walked = [path for path in PATHS if can_be_said_in_bf16(path, scaled)]
+    assert {path.answered[0][1].text for path in walked} >= {
+        answer.text for answer in symptoms.SYMPTOMS.answers if scaled or "loss scale" not in answer.text
+    }
+    for path in walked:
+        assert path.end in ends, [answer.text for _, answer in path.answered]
+    assert {id(path.end) for path in walked} == {id(end) for end in ends}
+
+
+@pytest.mark.few
+@pytest.mark.parametrize("end", TRUE_IN_BF16, ids=lambda end: end.cause[:40])
+def test_without_a_scaler_no_end_sends_one_to_it_and_its_cell_needs_none(end):
+    assert not re.search("init_scale|unscale|GradScaler|scaler[.]|fit into fp16", end.cause + end.cure)
+    with contextlib.redirect_stdout(io.StringIO()):
+        exec(compile(end.code, "<cell>", "exec"), without_a_scaler())
+
+
+def test_no_way_ends_where_only_fp16_is_wrong_unless_fp16_was_answered():
+    only_fp16 = [causes.FORWARD, causes.HIDDEN, causes.PAST_SCALER, causes.UNDERFLOW, causes.GROWS]
+    only_fp16 += [causes.TOO_LARGE, causes.FP16_ADAM]
+    for path in PATHS:
+        said = " ".join(answer.text for _, answer in path.answered)
+        assert path.end not in only_fp16 or "fp16" in said, said
+
+
+def test_rounding_and_twice_the_range_make_nan_in_bf16_of_what_fp32_can_tell():
+    p = torch.tensor(0.999)
+    assert (1 - p.bfloat16()).log() == -torch.inf
+    assert (1 - p.bfloat16()).reciprocal() == torch.inf
+    spread = torch.tensor([1.0, 1.001]).bfloat16()
+    assert (spread.square().mean() - spread.mean().square()) == 0, "or less, and its root NaN"
+    assert all(line.isfinite() for line in ((1 - p).log(), (1 - p).reciprocal()))
+    lowest = torch.tensor(torch.finfo(torch.float32).min)
+    assert torch.full((3,), lowest.bfloat16()).softmax(0).isnan().all()
+    assert torch.full((3,), lowest).softmax(0).isfinite().all()
+    with autocast.region("cuda", torch.bfloat16):
+        assert torch.nn.LSTM(4, 4)(torch.randn(2, 1, 4))[0].dtype == torch.float16
+
+
+HIDING = {
+    "nan_to_num": (lambda w: w.grad.nan_to_num_(), True),
+    "clipping by value": (lambda w: torch.nn.utils.clip_grad_value_([w], 1.0), False),
+}
+
+
+@pytest.mark.parametrize(("hide", "too_large"), HIDING.values(), ids=HIDING)
+def test_what_hides_an_overflow_from_the_scaler_and_whether_weights_become_too_large_for_fp16(
+    hide, too_large
+):
+    weight, scaler = torch.nn.Parameter(torch.ones(1)), torch.amp.GradScaler("cpu")
+    optimizer = torch.optim.SGD([weight], lr=0.1)
+    scaler.scale(weight.sum()).backward()
+    weight.grad.fill_(torch.inf)
+    hide(weight)
+    scaler.step(optimizer)
+    scaler.update()
+    assert scaler.get_scale() == 65536, "nothing was noticed"
+    assert weight.isfinite()
+    assert (weight.abs() > 65504) == too_large
+
+
+def test_nan_for_ever_in_fp16_is_asked_for_in_fp32_before_fp16_is_blamed():
+    for_ever = {}
+    for path in PATHS:
+        said = [answer.text for _, answer in path.answered]
+        if said[1:3] == ["fp16, with fp32 weights", "from some batch on, for ever"]:
+            for_ever.setdefault(path.end.cause, []).append(said[-1])
+    assert all("a number" in last for last in for_ever[causes.FORWARD.cause])
+    assert {"NaN or inf as well", "NaN or inf in both"} == set(for_ever[causes.IN_FP32_TOO.cause])
+
+
+def ends_after(*said):
+    """The ends of all paths on which these were answered, one after the other, from the first question on."""
+    return {path.end for path in PATHS if tuple(a.text for _, a in path.answered)[: len(said)] == said}
+
+
+def test_a_step_past_the_scaler_is_found_where_the_scale_falls_without_end_as_well():
+    falls = ends_after("the loss scale keeps falling", "fp16", "down without end, and the loss is NaN or inf")
+    assert causes.PAST_SCALER in falls
+
+
+@pytest.mark.parametrize("kind", [torch.optim.Adam, torch.optim.AdamW])
+def test_on_fp16_weights_adam_makes_nan_of_finite_gradients_and_no_scaler_helps(kind):
+    model = models.digits_classifier(16).half()
+    optimizer = kind(model.parameters())
+    inputs = torch.rand(8, 64, generator=torch.Generator().manual_seed(0)).half()
+    loss = F.cross_entropy(model(inputs).float(), torch.arange(8))
+    loss.backward()
+    assert loss.isfinite()
+    assert all(p.grad.isfinite().all() for p in model.parameters())
+    optimizer.step()
+    assert not all(p.isfinite().all() for p in model.parameters())
+    assert causes.FP16_ADAM in ends_after("the loss is NaN or inf", "fp16, and so are the weights", "no")
+    scaler = torch.amp.GradScaler("cpu")
+    scaler.scale(loss.detach())
+    with pytest.raises(ValueError, match="unscale FP16 gradients"):
+        scaler.unscale_(optimizer)
+
+
+def after_adam(dtype, fused, gradient, steps, lr=1e-3):
+    """How far Adam moved a weight of one, and its mean square, after so many like gradients."""
+    weight = torch.nn.Parameter(torch.ones(1, dtype=dtype))
+    adam = torch.optim.Adam([weight], lr=lr, fused=fused)
+    for _ in range(steps):
+        weight.grad = torch.full_like(weight, gradient)
+        adam.step()
+    return 1 - weight.item(), adam.state[weight]["exp_avg_sq"].item()
+
+
+def test_a_fused_adam_keeps_fp16_weights_finite_and_makes_steps_several_times_too_long():
+    assert not math.isfinite(after_adam(torch.float16, False, 1e-5, 50)[0])
+    right, _ = after_adam(torch.float32, True, 1e-5, 50)
+    moved, square = after_adam(torch.float16, True, 1e-5, 50)
+    assert square == 0
+    assert 4 < moved / right < 6
+
+
+@pytest.mark.parametrize(("fused", "least", "most"), [(False, 1 / 4, 1 / 2), (True, 1 / 5, 1 / 3)])
+def test_in_which_part_of_the_square_a_mean_square_in_bf16_stops_hangs_on_the_gradient(fused, least, most):
+    weight = torch.nn.Parameter(torch.ones(400).bfloat16())
+    weight.grad = torch.linspace(1, 4, 400).bfloat16()  # squares of four binades
+    adam = torch.optim.Adam([weight], lr=0.0, fused=fused)
+    for _ in range(2000):
+        adam.step()
+    square = adam.state[weight]["exp_avg_sq"].clone()
+    for _ in range(500):
+        adam.step()
+    assert torch.equal(adam.state[weight]["exp_avg_sq"], square), "it has stopped"
+    parts = square.double() / weight.grad.double() ** 2
+    assert parts.min().item() == pytest.approx(least, rel=0.05)
+    assert parts.max().item() == pytest.approx(most, rel=0.05)
+    words = {1 / 4: "a quarter", 1 / 2: "half", 1 / 5: "a fifth", 1 / 3: "a third"}
+    for said in (causes.HALF_STATE.cause, text("07", "decay-why")):
+        assert re.search(f"{words[least]} to (a )?{words[most]}", said)
+
+
+@pytest.mark.parametrize("kind", ["whole", "chunked", "class weights of zero"])
+def test_which_cross_entropies_have_nan_gradients_where_no_label_counts(kind):
+    logits, labels = torch.zeros(4, 8, requires_grad=True), torch.full((4,), -100)
+    if kind == "chunked":
+        if not hasattr(F, "linear_cross_entropy"):
+            pytest.skip("this PyTorch has none")
+        chunks = torch.nn.LinearCrossEntropyOptions()
+        F.linear_cross_entropy(logits, torch.ones(5, 8), labels, options=chunks).backward()
+    elif kind == "whole":
+        F.cross_entropy(logits, labels).backward()
+    else:
+        F.cross_entropy(logits, labels + 100, weight=torch.tensor([0.0] + 7 * [1.0])).backward()
+    assert (logits.grad == 0 if kind == "whole" else logits.grad.isnan()).all()
+
+
+def _with_a_scale_of_its_own(scales):
+    """One step of this rank under FSDP2: its checksum of the whole weights, its scale, the parting's cell."""
+    script, rank = somebodys_script(), dist.get_rank()
+    model, batch = script["model"], script["batch"]
+    mesh = init_device_mesh("cpu", (dist.get_world_size(),))
+    fully_shard(model, mesh=mesh, mp_policy=MixedPrecisionPolicy(torch.float16, torch.float32))
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    scaler = torch.amp.GradScaler("cpu", init_scale=scales[rank])
+
+    def train():
+        optimizer.zero_grad()
+        scaler.scale(F.cross_entropy(model(batch[0]).float(), batch[1])).backward()
+        scaler.step(optimizer)
+        scaler.update()
+
+    said = io.StringIO()
+    with contextlib.redirect_stdout(said):
+        exec(causes.PARTED.code, {**script, "train": train, "scaler": scaler})
+    return sum(p.full_tensor().double().sum().item() for p in model.parameters()), said.getvalue()
+
+
+def test_under_fsdp2_scales_tell_that_ranks_have_parted_and_a_checksum_of_full_tensors_cannot():
+    (one, first), (other, second) = parallel.run(_with_a_scale_of_its_own, 2, (1024.0, 2048.0))
+    assert one == other
+    assert "has moved: True scale: 1024.0" in first
+    assert "has moved: True scale: 2048.0" in second
+
+
+class _HasADeadLayer(torch.nn.Module):
+    """Its second layer has gradients of zero, its third has none, and its first is frozen."""
+
+    def __init__(self):
+        super().__init__()
+        self.frozen, self.zero, self.unused, self.head = (torch.nn.Linear(64, n) for n in (64, 8, 2, 8))
+        self.frozen.requires_grad_(False)
+
+    def forward(self, x):
+        return self.head(self.frozen(x)) + 0 * self.zero(x)
+
+
+class _InTwoDtypes(torch.nn.Module):
+    """Its first layer is frozen, and in bf16."""
+
+    def __init__(self):
+        super().__init__()
+        self.frozen, self.head = (
+            torch.nn.Linear(64, 16).bfloat16().requires_grad_(False),
+            torch.nn.Linear(16, 8),
+        )
+
+    def forward(self, x):
+        return self.head(self.frozen(x.bfloat16()).float())
+
+
+@pytest.mark.parametrize("kind", [_HasADeadLayer, _InTwoDtypes])
+@pytest.mark.parametrize("end", TRUE_IN_BF16, ids=lambda end: end.cause[:40])
+def test_the_cell_at_an_end_bears_layers_that_are_frozen_dead_or_in_another_dtype(end, kind):
+    script, model, said = without_a_scaler(), models.seeded(kind, 0), io.StringIO()
+    optimizer = torch.optim.SGD([p for p in model.parameters() if p.requires_grad], lr=0.1)
+
+    def train():
+        optimizer.zero_grad()
+        with torch.autocast("cpu", torch.bfloat16):
+            script["loss_fn"](model(script["batch"][0]), script["batch"][1]).backward()
+        optimizer.step()
+
+    with contextlib.redirect_stdout(said):
+        exec(end.code, {**script, "model": model, "optimizer": optimizer, "train": train})
+    assert not re.search(r"\bnan\b", said.getvalue())
+
+
+class Float8Linear(torch.nn.Linear):
+    """Named as torchao's, which is a subclass as well."""
+
+
+def test_linear_layers_are_found_that_were_converted_to_fp8():
+    for end in (causes.FP8_OUTLIERS, causes.FP8_SMALL):
+        said, script = io.StringIO(), without_a_scaler()
+        script["model"] = torch.nn.Sequential(Float8Linear(64, 10))
+        with contextlib.redirect_stdout(said):
+            exec(end.code, script)
+        assert re.search("Float8Linear.*times the median|no multiple of 16$", said.getvalue().strip())
+
+
+def test_a_scale_that_begins_too_high_keeps_weights_where_they_are_until_it_has_fallen():
+    def steps_until_it_moves(init_scale):
+        script = somebodys_script()
+        model, inputs = script["model"], script["batch"][0]
+        scaler = torch.amp.GradScaler("cpu", init_scale=init_scale)
+        before = model.net[0].weight.detach().clone()
+        for step in range(20):
+            script["optimizer"].zero_grad()
+            with torch.autocast("cpu", torch.float16):
+                loss = 512 * F.cross_entropy(model(inputs), script["batch"][1])
+            scaler.scale(loss).backward()
+            scaler.step(script["optimizer"])
+            scaler.update()
+            if not torch.equal(model.net[0].weight, before):
+                return step
+        raise AssertionError("it never moves")
+
+    assert steps_until_it_moves(65536.0) > steps_until_it_moves(256.0) == 0
+    assert causes.FOUND in ends_after("the loss is flat", "not at all, and the loss scale falls")
+
+
+def test_clipping_hides_from_sgd_that_a_sum_over_ranks_was_not_divided():
+    def update(ranks, clip):
+        weight = torch.nn.Parameter(torch.ones(4))
+        weight.grad = ranks * torch.tensor([3.0, 4.0, 0.0, 12.0])
+        if clip:
+            torch.nn.utils.clip_grad_norm_([weight], 1.0)
+        torch.optim.SGD([weight], lr=0.1).step()
+        return weight.detach() - 1
+
+    torch.testing.assert_close(update(2, clip=True), update(1, clip=True))
+    torch.testing.assert_close(update(2, clip=False), 2 * update(1, clip=False))
+
+
+def test_a_root_at_zero_brings_nan_to_weights_that_no_scaler_guards_at_a_loss_that_is_a_number():
+    weight = torch.nn.Parameter(torch.zeros(1))
+    optimizer = torch.optim.SGD([weight], lr=0.1)
+    loss = weight.square().sum().sqrt()
+    loss.backward()
+    optimizer.step()
+    assert loss.isfinite()
+    assert weight.isnan()
+
+
+def test_in_bf16_gradients_far_below_fp16s_do_not_vanish_and_move_fp32_weights():
+    layer = torch.nn.Linear(4, 4)
+    before = layer.bias.detach().clone()
+    with torch.autocast("cpu", torch.bfloat16):
+        loss = 1e-30 * layer(torch.ones(2, 4)).sum()
+    loss.backward()
+    assert all(p.grad.count_nonzero() == p.numel() for p in layer.parameters())
+    torch.optim.SGD(layer.parameters(), lr=1e24).step()  # a step of two millionths
+    assert (layer.bias != before).all()
+
+
+@pytest.mark.parametrize(("dtype", "share"), [(torch.bfloat16, 1 / 1000), (torch.float16, 1 / 5000)])
+def test_what_an_average_in_16_bits_does_not_feel(dtype, share):
+    weights = torch.linspace(1, 2, 3000).to(dtype)
+    for sign in (1, -1):
+        assert torch.equal((weights.double() * (1 + sign * share)).to(dtype), weights)
+    in_fp16 = torch.linspace(1, 2, 3000).half()
+    assert not torch.equal((in_fp16.double() * 1.001).half(), in_fp16)
+
+
+@pytest.mark.parametrize("forgotten", [None, "the optimizer", "the schedule", "32 bits"])
+def test_a_training_goes_on_as_it_was_only_if_all_of_it_was_saved(forgotten):
+    def parts():
+        model = torch.nn.Linear(4, 1)
+        optimizer = torch.optim.Adam(model.parameters(), lr=0.1)
+        return model, optimizer, torch.optim.lr_scheduler.StepLR(optimizer, step_size=2)
+
+    def train(model, optimizer, schedule):
+        for _ in range(3):
+            optimizer.zero_grad()
+            with torch.autocast("cpu", torch.bfloat16):
+                loss = model(inputs).square().mean()
+            loss.backward()
+            optimizer.step()
+            schedule.step()
+
+    inputs, first, second = torch.randn(8, 4), parts(), parts()
+    train(*first)
+    weights, moments, rate = (part.state_dict() for part in first)
+    if forgotten == "32 bits":
+        weights = {name: value.bfloat16() for name, value in weights.items()}
+    second[0].load_state_dict(weights)
+    if forgotten != "the optimizer":
+        second[1].load_state_dict(copy.deepcopy(moments))
+    if forgotten != "the schedule":
+        second[2].load_state_dict(rate)
+    else:
+        second[1].param_groups[0]["lr"] = 0.1
+    train(*first)
+    train(*second)
+    assert torch.equal(first[0].weight, second[0].weight) == (forgotten is None)
+
+
+def measured_as_the_tree_says(p, before):
+    """What the two expressions in the question about movement say of a parameter."""
+    (asked,) = {
+        q.text for path in PATHS for q, _ in path.answered if q.text.startswith("How far do the weights")
+    }
+    found = re.findall(
+        r"\(p\.float\(\) - before\)\.norm\(\) / before\.norm\(\)|\(p != before\)\S+mean\(\)", asked
+    )
+    assert len(found) == 2
+    return [eval(each, {"p": p, "before": before}).item() for each in found]
+
+
+def after_steps(dtype, lr, steps=5):
+    draws = torch.Generator().manual_seed(0)
+    p = torch.nn.Parameter((0.04 * torch.randn(384, 1536, generator=draws)).to(dtype))
+    before, norm = p.detach().float().clone(), p.norm().item()
+    adam = torch.optim.AdamW([p], lr=lr)
+    for _ in range(steps):
+        p.grad = torch.randn(p.shape, generator=draws).to(dtype)
+        adam.step()
+    return p.norm().item() / norm - 1, *measured_as_the_tree_says(p, before)
+
+
+def test_movement_is_measured_by_what_tells_a_matrix_that_learns_from_one_that_stands():
+    by_norm, moved, changed = after_steps(torch.bfloat16, 3e-4)
+    assert by_norm == 0, "the norm of a bf16 matrix is bf16, and this one learns"
+    assert moved > 0.005
+    assert changed > 0.8
+    assert after_steps(torch.bfloat16, 2e-5)[2] < 0.4, "here most updates are rounded away"
+    by_norm, moved, changed = after_steps(torch.float32, 2e-5)
+    assert abs(by_norm) < moved / 10, "and the norm of an fp32 matrix hardly changes as it turns"
+    assert changed > 0.99
+
+
+def test_after_a_quiet_time_adam_makes_up_to_three_steps_in_one():
+    said = io.StringIO()
+    with contextlib.redirect_stdout(said):
+        exec(causes.TOO_FAST.code, {"torch": torch})
+    at_once, in_all = (float(each) for each in re.findall(r": ([\d.]+) times", said.getvalue()))
+    assert 2 < at_once < 3.2
+    assert 20 < in_all < 30
+
+
+class _AddsALargeNumber(torch.nn.Module):
+    """Its second layer is given what is left of a small number after a large one came and went."""
+
+    def __init__(self):
+        super().__init__()
+        self.first, self.second = torch.nn.Linear(64, 16), torch.nn.Linear(16, 8)
+
+    def forward(self, x):
+        return self.second(self.first(x) + 256 - 256)
+
+
+def test_what_is_too_coarse_in_16_bits_is_named_first():
+    said, script = io.StringIO(), without_a_scaler()
+    script["model"] = models.seeded(_AddsALargeNumber, 0)
+    with contextlib.redirect_stdout(said):
+        exec(causes.TOO_COARSE.code, script)
+    assert said.getvalue().split("'")[1] == "second.weight"
+
+
+def _what_is_too_coarse(fsdp2):
+    """How far the cell says that gradients are off, on this rank."""
+    said, script = io.StringIO(), without_a_scaler()
+    script["model"] = models.seeded(_AddsALargeNumber, 0)
+    if fsdp2:
+        mesh = init_device_mesh("cpu", (dist.get_world_size(),))
+        fully_shard(script["model"], mesh=mesh, mp_policy=MixedPrecisionPolicy(torch.bfloat16, torch.float32))
+    with contextlib.redirect_stdout(said):
+        exec(causes.TOO_COARSE.code, script)
+    return float(said.getvalue().split("(")[1].split(",")[0])
+
+
+def test_under_fsdp2_the_comparison_with_fp32_has_none_so_the_cure_says_where_to_make_it():
+    whole, sharded = (parallel.run(_what_is_too_coarse, 2, fsdp2)[0] for fsdp2 in (False, True))
+    assert sharded < 0.05 < 0.3 < whole, "the policy casts on both sides"
+    assert "without fully_shard" in causes.TOO_COARSE.cure
+
+
+def test_nan_asks_for_the_dtype_first():
+    after_nan = symptoms.SYMPTOMS.answers[0]
+    assert "NaN" in after_nan.text
+    assert [answer.text for answer in after_nan.then.answers] == [
+        *("fp16, with fp32 weights", "fp16, and so are the weights", "bf16", "fp32")
+    ]
+
+
+def test_no_question_repeats_an_answer_or_leaves_no_choice():
+    for question in {id(q): q for path in PATHS for q, _ in path.answered}.values():
+        texts = [answer.text for answer in question.answers]
+        assert len(texts) == len(set(texts)) >= 2, question.text
+        assert question.text.endswith(("?", "."))
+
+
+def test_every_end_that_is_written_is_reached():
+    written = [each for each in vars(causes).values() if isinstance(each, causes.End)]
+    assert {id(end) for end in written} == {id(end) for end in ENDS}
+
+
+@EACH_END
+def test_an_end_says_cause_cure_and_a_lesson_that_there_is(end):
+    assert len(end.cause.split()) >= 8
+    assert len(end.cure.split()) >= 5
+    assert list((ROOT / "notebooks").glob(f"{end.lesson}_*.ipynb")), f"there is no lesson {end.lesson}"
+
+
+@EACH_END
+def test_the_cell_at_an_end_runs_and_shows_something(end):
+    said = io.StringIO()
+    with contextlib.redirect_stdout(said):
+        exec(compile(end.code, "<cell>", "exec"), somebodys_script())
+    assert said.getvalue().strip()
+    assert len(end.code.splitlines()) <= 8
+
+
+def test_an_end_prints_its_cause_its_cure_and_its_cell_in_lines_that_fit():
+    for end in ENDS:
+        words, _, cell = str(end).partition("\n\n")
+        assert " ".join(words.split()) == f"{end.cause} Cure: {end.cure}"
+        assert cell == end.code
+        assert max(map(len, words.splitlines())) <= LINE

@@ -1,0 +1,21 @@
+"""The models of ``amp_ready`` have the islands that they are said to have, and none near the limit."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from amp_lessons.autocast import find_islands
+from amp_lessons.course.exercises.amp_ready.cases import case_of
+from amp_lessons.course.exercises.amp_ready.check import CASES
+from amp_lessons.course.exercises.amp_ready.models_there import built
+
+
+@pytest.mark.few(3)
+@pytest.mark.parametrize("shift", [0, 77_001])
+@pytest.mark.parametrize(("kind", "seed"), CASES)
+def test_an_instrument_that_knows_nothing_of_them_finds_the_same_islands(kind, seed, shift):
+    model, batch = built(kind, seed + shift)
+    for tolerance in (0.03, 0.07):
+        found = find_islands(model, batch, dtype=torch.float16, tolerance=tolerance)
+        assert set(found.names) == case_of(kind, seed + shift).expected

@@ -1,0 +1,100 @@
+"""The loops' bed: its reference gradients and its data, what a worker writes down, and what a forger gets."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+import torch
+import torch.nn.functional as F
+
+from amp_lessons.course.exercises import loops, loops_there
+from amp_lessons.course.exercises.loop_runs import STANDARD, Problem, Run
+from amp_lessons.course.exercises.train_with_amp.solution import train_with_amp
+
+PLAIN = Problem(seed=1, dtype=torch.float16)
+
+
+@pytest.fixture
+def gradient():
+    weights = PLAIN.drawn[0]
+    return weights, PLAIN.truth(weights, 1)[1]
+
+
+def loss_in_double(weights):
+    hidden = F.linear(PLAIN.drawn[1][1][0].double(), weights[:96].reshape(16, 6), weights[96:112])
+    logits = F.linear(F.silu(hidden), weights[112:192].reshape(5, 16), weights[192:])
+    return F.cross_entropy(logits, PLAIN.drawn[1][1][1]) * PLAIN.loss_weight
+
+
+def test_reference_gradient_is_a_derivative(gradient):
+    """By finite differences in float64, independently of autograd."""
+    weights, found = gradient
+    draw = torch.Generator().manual_seed(0)
+    direction = torch.randn(len(weights), generator=draw, dtype=torch.float64)
+    slope = (
+        loss_in_double(weights.double() + 1e-5 * direction)
+        - loss_in_double(weights.double() - 1e-5 * direction)
+    ) / 2e-5
+    assert float(found.double() @ direction) == pytest.approx(float(slope), rel=1e-3)
+
+
+def test_the_tiny_problem_loses_all_gradients_without_scaling():
+    tiny = STANDARD[0]
+    assert tiny.in_half(tiny.drawn[0], 0, 1.0).eq(0).float().mean() > 0.9
+    assert tiny.in_half(tiny.drawn[0], 0, 65536.0).eq(0).float().mean() < 0.5
+
+
+@pytest.mark.parametrize("shift", range(0, 500, 50))
+def test_clipping_by_a_tenth_changes_nothing_of_the_plain_problem(shift):
+    problem = PLAIN.drawn_anew(shift)
+    for batch in range(len(problem.batch_sizes)):
+        assert problem.truth(problem.drawn[0], batch)[1].norm() < 0.1
+
+
+@pytest.mark.parametrize("shift", range(0, 500, 50))
+def test_a_limit_is_above_some_gradients_and_below_others(shift):
+    problem = replace(PLAIN, max_norm=0.03).drawn_anew(shift)
+    norms = [
+        float(problem.truth(problem.drawn[0], batch)[1].norm()) for batch in range(len(problem.batch_sizes))
+    ]
+    assert min(norms) < problem.max_norm < max(norms)
+
+
+def forged(model, loader, optimizer, loss_fn, epochs, *, device_type, dtype):
+    """Train in fp32, on gradients that are rounded at the end."""
+    history = []
+    for _ in range(epochs):
+        total = 0.0
+        for inputs, targets in loader:
+            optimizer.zero_grad()
+            loss = loss_fn(model(inputs), targets)
+            loss.backward()
+            for parameter in model.parameters():
+                parameter.grad = parameter.grad.half().float()
+            optimizer.step()
+            total += loss.item()
+        history.append(total / len(loader))
+    return history
+
+
+def test_a_loop_in_fp32_whose_log_claims_autocast_is_refused_by_the_rounding():
+    """What a worker says is believed here, but for the numbers, as somebody may forge it there."""
+    told = in_a_worker(forged)
+    for entry in told["seen"]:
+        entry.update(autocast=torch.float16, begun=[65536.0], loss_autocast=True)
+    mistakes = loops.mistakes(Run(PLAIN, told))
+    assert [each.code for each in mistakes] == ["no_autocast"]
+    assert "of the rounding" in mistakes[0].message
+    assert loops.mistakes(Run(PLAIN, in_a_worker(train_with_amp))) == []
+
+
+def in_a_worker(loop):
+    """Return what a worker writes down; what is replaced there is not put back, so a child has to do it."""
+    with torch.multiprocessing.get_context("fork").Pool(1) as pool:
+        return pool.apply(_written_down, (loop,))
+
+
+def _written_down(loop):
+    torch.multiprocessing.set_sharing_strategy("file_system")
+    return loops_there.train(loop, PLAIN.given((), {}))

@@ -1,0 +1,249 @@
+"""Code rounds: what is drawn, a clock that ends nothing, what is kept, and what the report says."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from amp_lessons import clinic, exercises
+from amp_lessons.course.interview.coding import tasks
+from amp_lessons.course.interview.coding.rounds import CodeRound
+from amp_lessons.course.keeping import progress, rounds
+
+SEEDS = range(40)
+
+
+class Clock:
+    def __init__(self):
+        self.at = 1000.0
+
+    def __call__(self):
+        return self.at
+
+
+@pytest.fixture
+def clock():
+    return Clock()
+
+
+@pytest.mark.parametrize("minutes", tasks.TASKS)
+def test_a_seed_draws_one_task_of_those_that_fit_and_forty_draw_all(minutes):
+    drawn = [tasks.task(minutes, seed).id for seed in SEEDS]
+    assert drawn == [tasks.task(minutes, seed).id for seed in SEEDS]
+    assert set(drawn) == set(tasks.TASKS[minutes])
+
+
+def test_what_no_round_has_is_refused():
+    with pytest.raises(ValueError, match="a round has 10, 30, 45 minutes"):
+        tasks.task(20, 0)
+    with pytest.raises(TypeError, match="seed is a whole number"):
+        tasks.task(10, 1.5)
+    with pytest.raises(ValueError, match="did you mean stable_softmax"):
+        tasks.task(10, 0, "stable_sotfmax")
+
+
+def test_what_interviews_alone_ask_for_counts_in_no_lesson():
+    own = {each.id for each in exercises.shelf.interview_tasks()}
+    assert own <= set(tasks.known_tasks()), "a task that no round asks for is there for nobody"
+    assert not own & {each.id for each in exercises.catalog()}
+    assert exercises.check("stable_softmax", exercises.solution("stable_softmax").function).passed
+    assert exercises.overview().solved == 0
+    assert exercises.due_for_repetition() == ()
+
+
+@pytest.mark.few
+@pytest.mark.parametrize("id", tasks.known_tasks())
+def test_the_page_does_not_pass_and_the_answer_does(id, tmp_path):
+    coding = CodeRound(tasks.minutes_for(id), 3, id)
+    file = tmp_path / "mine.py"
+    for source, passes in ((coding.task.page, False), (coding.task.answer, True)):
+        file.write_text(source)
+        report = coding.hand_in_source(source, str(file))
+        assert isinstance(report, exercises.Report)
+        assert report.passed == passes, report
+        assert report.attempted == passes, "nobody has written a line of the page"
+    assert len(coding.kept.tries) == 1
+
+
+@pytest.mark.parametrize("seed", range(len(clinic.patients())))
+def test_nobody_names_the_patient_and_its_answer_keeps_what_it_defines(seed):
+    coding = CodeRound(30, seed, tasks.DEBUG)
+    name = coding.task.exercise.id.removeprefix("heal_")
+    assert name not in coding.task.page
+    for source in (coding.task.page, coding.task.answer):
+        namespace = {}
+        exec(source, namespace)
+        assert coding.task.defined_in(namespace)
+
+
+def test_forty_seeds_bring_many_patients():
+    assert len({tasks.task(30, seed, tasks.DEBUG).exercise.id for seed in SEEDS}) > 8
+
+
+def test_the_clock_shows_and_ends_nothing(clock):
+    coding = CodeRound(10, 0, "stable_softmax", clock)
+    assert coding.left_s == 600
+    clock.at += 700
+    assert coding.left_s == -100
+    assert coding.hand_in_source(coding.task.answer, "mine.py").passed
+    assert "11:40 of 10 minutes, 1:40 too many" in " ".join(str(coding.end()).split())
+
+
+def test_a_round_goes_on_where_it_was_left(clock):
+    first = CodeRound(10, 5, "stable_softmax", clock)
+    assert not first.resumed
+    clock.at += 60
+    first.hint()
+    half = first.task.page.replace("raise NotImplementedError", "return None")
+    first.hand_in_source(half, "mine.py")
+    clock.at += 5000  # somebody was away
+    again = CodeRound(10, 5, "stable_softmax", clock)
+    assert again.resumed
+    assert (again.kept.hints, len(again.kept.tries)) == (1, 1)
+    assert again.used_s == 60
+    assert again.page == half
+    assert CodeRound(10, 6, "stable_softmax", clock).page == first.task.page
+    again.end()
+    anew = CodeRound(10, 5, "stable_softmax", clock)
+    assert not anew.resumed
+    assert anew.kept.tries == ()
+
+
+def test_code_that_does_not_run_is_a_try_and_says_why():
+    coding = CodeRound(10, 0, "stable_softmax")
+    assert "ZeroDivisionError" in coding.hand_in_source("1 / 0", "mine.py")
+    assert "SyntaxError" in coding.hand_in_source("def f(:", "mine.py")
+    assert "softmax_with_logsumexp is not defined" in coding.hand_in_source("x = 1", "mine.py")
+    assert "ends" in coding.hand_in_source("raise KeyError('ends')", "mine.py")
+    assert [each.passed for each in coding.kept.tries] == [False] * 4
+
+
+def test_a_review_is_pointed_at_then_mended(clock):
+    coding = CodeRound(30, 4, tasks.REVIEW, clock)
+    review = coding.task.review
+    letters = {cause: letter for letter, cause in review.causes.items()}
+    first, second, *others = review.bugs
+    assert "found. 1 bug found so far" in coding.point(f"{min(review.lines(first))} {letters[first.cause]}")
+    wrong = coding.point(f"{min(review.lines(second))} {letters[first.cause]}, 1 {letters[first.cause]}")
+    assert "this is not its cause" in wrong
+    assert "Line 1: no bug is there" in wrong
+    with pytest.raises(ValueError, match="such as 12 c"):
+        coding.point("something else")
+    assert not coding.all_found
+    said = " ".join(str(coding.report).split())
+    assert "1 found; 3 places pointed at" in said
+    assert first.cause in said
+    assert not any(bug.cause in said for bug in (second, *others)), "the round can go on"
+    said = " ".join(str(replace(coding.report, kept=replace(coding.kept, ended_at="now"))).split())
+    assert f"1 of {len(review.bugs)} found; 3 places pointed at" in said
+    assert f"{first.cause} (found)" in said
+    assert f"{second.cause} (its line was named, not its cause)" in said
+    assert f"{others[0].cause} (not found)" in said
+    coding.point(", ".join(f"{min(review.lines(bug))} {letters[bug.cause]}" for bug in review.bugs))
+    assert coding.all_found
+    assert CodeRound(30, 4, tasks.REVIEW, clock).all_found, "it is kept"
+
+
+def test_how_a_review_stands_tells_what_is_found_and_not_how_much_is_left():
+    coding = CodeRound(30, 4, tasks.REVIEW)
+    review = coding.task.review
+    letters = {cause: letter for letter, cause in review.causes.items()}
+    assert coding.standing.startswith("Bugs found so far: none. The check has not passed yet.")
+    first, second, *_ = review.by_line(review.bugs)
+    coding.point(f"{min(review.lines(second))} {letters[second.cause]}, 1 {letters[first.cause]}")
+    coding.hand_in_source(coding.task.answer, "mine.py")
+    assert (
+        f"Bugs found so far: {review.place(second)}, {second.cause}. The check has passed." in coding.standing
+    )
+    assert first.cause not in coding.standing
+    assert str(len(review.bugs)) not in coding.standing.replace(review.place(second), "")
+
+
+def test_a_line_that_found_one_bug_is_no_miss_of_another_that_stands_there_too():
+    coding = CodeRound(10, 11, tasks.REVIEW)
+    review = coding.task.review
+    ids = {bug.id: bug for bug in review.bugs}
+    both = review.mended_at(ids["not_divided"]) & review.lines(ids["model_outside"])
+    letters = {cause: letter for letter, cause in review.causes.items()}
+    coding.point(f"{min(both)} {letters[ids['not_divided'].cause]}")
+    said = " ".join(str(coding.end()).split())
+    assert f"{ids['not_divided'].cause} (found)" in said
+    assert f"{ids['model_outside'].cause} (not found)" in said
+
+
+def test_places_are_taken_back_one_by_one():
+    coding = CodeRound(30, 4, tasks.REVIEW)
+    coding.point("1 a, 2 b")
+    assert coding.take_back() == "Taken back: 2 b."
+    assert "1 place pointed at" in str(coding.report)
+    assert coding.take_back() == "Taken back: 1 a."
+    assert coding.take_back().startswith("There is nothing to take back")
+
+
+def test_only_in_a_review_bugs_are_pointed_at():
+    with pytest.raises(ValueError, match="only in a review"):
+        CodeRound(10, 0, "stable_softmax").point("1 a")
+
+
+def test_hints_of_a_review_lead_from_the_number_to_the_causes():
+    coding = CodeRound(30, 4, tasks.REVIEW)
+    review = coding.task.review
+    said = [coding.hint() for _ in range(4)]
+    assert f"There are {len(review.bugs)}" in said[0]
+    for bug in review.bugs:
+        assert review.place(bug) in said[1]
+        assert bug.cause in said[2]
+    assert said[3] == said[2]
+    assert coding.kept.hints == 3
+
+
+def test_hints_and_tries_count_for_the_exercise_too():
+    coding = CodeRound(45, 0, "loss_scaler")
+    assert coding.hint().endswith(exercises.shelf.find("loss_scaler").hints[0])
+    coding.hand_in(None)
+    record = progress.read().of("loss_scaler")
+    assert (record.hints, record.tries) == (1, 1)
+
+
+def test_the_report_reads_well_everywhere(clock):
+    coding = CodeRound(30, 4, tasks.REVIEW, clock)
+    coding.hand_in_source(coding.task.review.without(coding.task.review.bugs[0]), "mine.py")
+    clock.at += 61
+    coding.hand_in_source(coding.task.answer, "mine.py")
+    report = coding.end()
+    assert report.points == 1.0
+    assert max(map(len, str(report).splitlines())) <= 80
+    said = " ".join(str(report).split())
+    assert "2 times handed in" in said
+    assert "0 hints of 3" in said
+    assert "after 1:01: passed" in said
+    shown = report._repr_mimebundle_()
+    assert shown["text/plain"] == str(report)
+    assert shown["text/html"].count("<h4>") == 4
+    assert "**The bugs**" in shown["text/markdown"]
+
+
+def test_it_goes_on_where_nothing_can_be_kept(progress_home):
+    progress_home.mkdir()
+    progress.path().write_text('{"schema": 99, "exercises": {}}')
+    coding = CodeRound(10, 0, "stable_softmax")
+    coding.hint()
+    assert coding.hand_in_source(coding.task.answer, "mine.py").passed
+    assert "newer version" in str(coding.report)
+
+
+def test_only_the_newest_rounds_are_kept():
+    for seed in range(40):
+        assert rounds.record(f"stable_softmax {seed} 10", rounds.Round(10, "2026-11-25T10:00:00+00:00")) == ""
+    kept = rounds.read().kept
+    assert len(kept) == 30
+    assert list(kept)[-1] == "stable_softmax 39 10"
+
+
+def test_a_damaged_section_is_set_aside_in_words(progress_home):
+    progress_home.mkdir()
+    progress.path().write_text('{"schema": 1, "exercises": {}, "rounds": {"x": {"minutes": "ten"}}}')
+    coding = CodeRound(10, 0, "stable_softmax")
+    assert "your code rounds could not be read" in coding.message
+    assert not coding.resumed

@@ -1,0 +1,171 @@
+"""Flash cards: what comes first, what comes back, and whose they are."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from datetime import datetime, timedelta, timezone
+
+import pytest
+
+from amp_lessons import interview
+from amp_lessons.course.interview.deck import Deck, suggested_grade, wait
+from amp_lessons.course.keeping import practice, progress
+from amp_lessons.course.keeping.practice import Review
+
+START = datetime(2026, 3, 2, 9, 0, tzinfo=timezone.utc)
+
+
+class Clock:
+    """A clock that stands until somebody moves it."""
+
+    def __init__(self):
+        self.at = START
+
+    def __call__(self):
+        return self.at
+
+    def wait(self, **time):
+        self.at += timedelta(**time)
+
+
+@pytest.fixture
+def clock():
+    return Clock()
+
+
+def test_every_question_is_a_card_and_the_easy_ones_come_first(clock):
+    deck = Deck(now=clock)
+    assert {card.id for card in deck.cards} == {question.id for question in interview.QUESTIONS}
+    assert deck.next().question.level == "entry"
+    assert deck.due() == ()
+
+
+def test_a_card_known_well_comes_back_as_fsrs_plans_it(clock):
+    deck = Deck(now=clock)
+    first = deck.next().id
+    for days in (0, 2, 11, 46):  # its published intervals
+        graded = deck.grade(first, "good")
+        assert (graded.due_at - clock.at).days == days
+        assert first not in {card.id for card in deck.due()}
+        clock.at = graded.due_at
+        assert deck.next().id == first
+
+
+def test_what_is_forgotten_comes_back_within_minutes_and_before_anything_new(clock):
+    deck = Deck(now=clock)
+    first = deck.next().id
+    deck.grade(first, "again")
+    assert deck.next().id != first
+    clock.wait(minutes=2)
+    assert deck.next().id == first
+    assert deck.due()[0].id == first
+
+
+def test_the_longest_overdue_comes_first(clock):
+    deck = Deck(now=clock)
+    early, late = (card.id for card in deck.new()[:2])
+    deck.grade(late, "easy")
+    clock.wait(days=1)
+    deck.grade(early, "hard")
+    clock.wait(days=40)
+    assert [card.id for card in deck.due()] == [early, late]
+
+
+def test_a_day_has_room_for_so_many_new_cards(clock):
+    deck = Deck(now=clock, new_a_day=2)
+    while card := deck.next():
+        deck.grade(card.id, "easy")
+    assert len(practice.read().reviews) == 2
+    clock.wait(days=1)
+    assert len(deck.new()) == 2
+
+
+def test_a_deck_of_one_topic_and_level(clock):
+    deck = Deck("loss_scaling", ["senior"], now=clock)
+    assert {(card.question.topic, card.question.level) for card in deck.cards} == {("loss_scaling", "senior")}
+    with pytest.raises(ValueError, match="no topic 'loss_skaling'; did you mean loss_scaling"):
+        Deck(["loss_skaling"])
+    with pytest.raises(ValueError, match="no level 'junior'"):
+        Deck(levels="junior")
+
+
+def test_a_question_for_a_number_draws_another_each_time(clock):
+    deck = Deck(now=clock)
+    drawn = set()
+    for _ in range(6):
+        card = deck.card("estimation.training_state")
+        assert card.front == interview.estimate(card.id, len(card.reviews)).question
+        drawn.add(card.front)
+        deck.grade(card.id, "good")
+    assert len(drawn) > 1
+
+
+def test_the_back_says_what_the_proof_computed(clock):
+    card = Deck(now=clock).card("loss_scaling.why")
+    assert card.front == interview.question("loss_scaling.why").question
+    assert card.back == interview.question("loss_scaling.why").answer
+    assert card.prove().holds
+
+
+def test_the_waits_are_those_that_grading_leads_to(clock):
+    deck = Deck(now=clock)
+    card = deck.next()
+    for grade, waits in deck.waits(card).items():
+        progress.reset()
+        assert deck.grade(card.id, grade).due_at - clock.at == waits
+
+
+def test_a_grade_or_card_that_is_none_is_refused_and_nothing_is_kept(clock):
+    deck = Deck(now=clock)
+    with pytest.raises(ValueError, match="a grade is one of"):
+        deck.grade("loss_scaling.why", "perfect")
+    with pytest.raises(KeyError, match=r"did you mean loss_scaling\.why"):
+        deck.grade("loss_scaling.whi", "good")
+    assert practice.read().reviews == {}
+
+
+def test_two_learners_have_decks_of_their_own(clock, monkeypatch, tmp_path):
+    deck = Deck(now=clock)
+    first = deck.next().id
+    deck.grade(first, "easy")
+    monkeypatch.setenv("AMP_LESSONS_HOME", str(tmp_path / "another"))
+    assert deck.next().id == first
+    assert not deck.card(first).reviews
+
+
+def test_a_deck_says_how_much_there_is(clock):
+    deck = Deck(now=clock)
+    assert str(deck) == f"{len(interview.QUESTIONS)} cards: 0 to repeat now, 10 new ones for today"
+    deck.grade(deck.next().id, "good")
+    assert str(deck).endswith("0 to repeat now, 9 new ones for today; the next comes back in 10 minutes")
+
+
+def test_damage_is_told(clock, progress_home):
+    progress_home.mkdir()
+    progress.path().write_text("{")
+    deck = Deck(now=clock)
+    assert deck.next() is not None
+    assert "progress.damaged-" in deck.message
+
+
+@pytest.mark.parametrize(("covered", "grade"), [(0, "again"), (1, "again"), (2, "hard"), (3, "good")])
+def test_the_rubric_suggests_a_grade(covered, grade):
+    assert suggested_grade(covered, 3) == grade
+
+
+@pytest.mark.parametrize(
+    ("time", "words"),
+    [
+        (timedelta(0), "1 minute"),
+        (timedelta(minutes=10), "10 minutes"),
+        (timedelta(hours=1), "1 hour"),
+        (timedelta(days=11), "11 days"),
+    ],
+)
+def test_waits_in_words(time, words):
+    assert wait(time) == words
+
+
+def test_a_question_for_a_number_without_a_unit_draws_others_too():
+    card = Deck().card("estimation.needed_scale")
+    assert card.front != replace(card, reviews=(Review("2026-01-01T00:00:00+00:00", "good"),)).front

@@ -1,0 +1,86 @@
+"""Rounds of system design: computed numbers, a rubric for each stage, answers after the last."""
+
+from __future__ import annotations
+
+import importlib
+import inspect
+
+import pytest
+
+from amp_lessons import interview
+from amp_lessons.course.interview import DESIGNS, DesignRound
+from amp_lessons.course.interview.questions import placeholders
+from amp_lessons.course.keeping import practice
+from amp_lessons.course.routes.minutes import DESIGN_MINUTES
+from tests.course.interview.test_bank import MOST_WORDS, numbers_typed
+from tests.course.interview.test_mock import Clock
+
+asked = pytest.mark.parametrize("design", DESIGNS, ids=lambda design: design.id)
+
+
+@asked
+def test_its_numbers_are_computed_and_all_are_said(design):
+    proof = design.prove()
+    assert proof.holds, proof.failure
+    assert proof.cell.count("assert ") >= 8
+    said = [design.brief_template]
+    said += [text for stage in design.stages for text in (stage.question_template, stage.answer_template)]
+    assert set().union(*map(placeholders, said)) == set(proof.values)
+    assert "…" not in design.brief + "".join(stage.question + stage.answer for stage in design.stages)
+
+
+@asked
+def test_no_number_is_typed_into_an_answer_that_takes_a_minute(design):
+    for stage in design.stages:
+        assert numbers_typed(stage.answer_template) == []
+        assert 40 <= len(stage.answer.split()) <= MOST_WORDS + 10, stage.title
+        assert 3 <= len(stage.points) <= 4
+    assert design.minutes == DESIGN_MINUTES
+    assert any("https://" in source for source in design.source)
+
+
+def test_every_proof_has_its_round():
+    module = importlib.import_module("amp_lessons.course.interview.proofs.designs")
+    written = {
+        name for name, each in inspect.getmembers(module, inspect.isfunction) if not name.startswith("_")
+    }
+    assert written == {design.id for design in DESIGNS}
+
+
+def test_seventy_billion_parameters_take_what_one_finds_on_paper():
+    said = interview.DESIGNS[0].prove().values
+    assert said["total"] == f"{70 * 16:,}"  # two of weights, two of gradients, twelve of masters and moments
+    assert said["shard"] == f"{70 * 16 / 512:.1f}"
+    assert said["stage_two"] == f"{70 * (2 + 14 / 512):.0f}"
+    served = interview.DESIGNS[1].prove().values
+    assert served["cache"] == f"{2 * 80 * 8 * 128 * 2 * 32 * 8192 / 1e9:.0f}"
+
+
+@asked
+def test_constraints_come_in_stages_and_answers_after_the_last(design):
+    clock = Clock()
+    round = DesignRound(design.id, clock)
+    assert round.left_s == 25 * 60
+    assert round.asked.text == f"{design.brief} {design.stages[0].question}"
+    for stage in design.stages:
+        assert round.closed == ()
+        assert stage.question in round.asked.text
+        assert round.asked.points == stage.points
+        round.answer(0)
+    assert [turn.asked.answer for turn in round.closed] == [stage.answer for stage in design.stages]
+    for (heading, text), stage in zip(round.answers, design.stages, strict=True):
+        assert heading == stage.title.capitalize()
+        asked, answer = text.index(stage.question), text.index(stage.answer)
+        assert asked < answer
+        assert all(point in text[answer:] for point in stage.points)
+    assert round.take_back()
+    assert round.asked.points == design.stages[-1].points
+    round.answer(*range(len(round.asked.points)))
+    assert round.report.strengths == (design.stages[-1].title,)
+    assert str(round.report).startswith(f"System design: {design.title}")
+    assert practice.read().reviews == {}
+
+
+def test_an_unknown_design_is_answered_with_the_nearest():
+    with pytest.raises(KeyError, match="did you mean pretrain"):
+        DesignRound("pretrian")

@@ -1,0 +1,129 @@
+"""Frames: packed and unpacked, kept as long as what they depend on stays, complete for each state."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from amp_lessons import views
+from amp_lessons.course.lessons import shipped
+from amp_lessons.course.site import made as keeping
+from amp_lessons.course.site.frames import cells_to_run
+from amp_lessons.course.site.freezing import freeze
+from amp_lessons.course.site.making import LIVE
+from amp_lessons.course.site.packing import Pack, differences
+from amp_lessons.course.site.widgets import widget_scripts
+
+
+def unpacked(packed):
+    """What ``views.js`` makes of a pack."""
+
+    def text(number):
+        between, *lines = packed["texts"][number]
+        return between.join(packed["lines"][line] for line in lines)
+
+    def unpack(value):
+        if isinstance(value, dict):
+            return text(value["#"]) if "#" in value else {name: unpack(each) for name, each in value.items()}
+        return [unpack(each) for each in value] if isinstance(value, list) else value
+
+    return {name: unpack(frame) for name, frame in packed["frames"].items()}
+
+
+def test_a_pack_gives_back_what_was_put_in():
+    outline = "M0.00 1.00" + "L2.00 3.00" * 40
+    frames = {
+        "0": {"1": {"drawing": "line\n" * 60, "outlines": {"a": outline}, "words": ["short", outline]}},
+        "1": {"1": {"drawing": "line\n" * 60 + "end", "outlines": {}, "words": [], "index": 3, "none": None}},
+    }
+    pack = Pack()
+    for name, frame in frames.items():
+        pack.add(name, frame)
+    packed = json.loads(json.dumps(pack.packed()))
+    assert unpacked(packed) == frames
+    assert len(json.dumps(packed)) < len(json.dumps(frames)) / 2
+
+
+def test_of_a_frame_only_what_differs_is_kept():
+    base = {"0": {"value": 1, "label": "x"}, "1": {"caption": "a"}}
+    assert differences({"0": {"value": 2, "label": "x"}, "1": {"caption": "a"}}, base) == {"0": {"value": 2}}
+
+
+@pytest.mark.thorough
+def test_a_frozen_view_has_each_of_its_states():
+    view = views.RulerView()
+    frozen = freeze(view, "x")
+    (script,) = frozen.scripts.values()
+    packed = json.loads(script.partition(" = ")[2].rstrip().rstrip(";"))
+    frames = unpacked(packed)
+    assert set(frames) == {"base", *map(str, range(13))}
+    page = next(each["of"] for each in packed["tree"]["inside"] if each["kind"] == "MovingPage")
+    for zoom in (0, 5, 12):
+        view.zoom = zoom
+        assert {**frames["base"][page], **frames[str(zoom)].get(page, {})}["caption"] == view.caption
+    assert frozen.still == "More in the notebook: “Around” and a field for “2048 or 0.1”."
+
+
+def test_a_view_that_stands_still_is_not_frozen():
+    assert freeze(views.BitView(), "x") is None
+
+
+def test_the_widgets_scripts_are_functions_of_one_script():
+    script = widget_scripts()
+    assert "export" not in script
+    assert "window.ampWidgets.Slider = (() => {" in script
+
+
+def test_a_lesson_is_run_as_far_as_its_last_view_without_its_questions():
+    cells = cells_to_run("03")
+    assert cells[-1]["id"] == "cycle-skipped"
+    assert not any(shipped.source(cell).startswith(("views.Quiz(", "views.check(")) for cell in cells)
+    assert cells_to_run("10") == []
+
+
+@pytest.fixture
+def made(tmp_path, monkeypatch):
+    """Ask for something; it is made by writing what was asked, and depends on two files."""
+
+    def make(name, asked, folder):
+        folder.mkdir(parents=True, exist_ok=True)
+        (folder / LIVE).write_text("{}")
+        (folder / "depends.json").write_text(json.dumps(keeping._depends(asked, ["files.py", "devices.py"])))
+        calls.append(asked)
+
+    calls = []
+    monkeypatch.setattr(keeping, "_make", make)
+    return lambda asked: (keeping.made("03", asked, tmp_path, lambda _: None), len(calls))[1]
+
+
+def test_what_was_made_is_kept(made):
+    assert [made("a"), made("a")] == [1, 1]
+
+
+def test_it_is_made_anew_once_something_else_is_asked(made):
+    assert [made("a"), made("b")] == [1, 2]
+
+
+def test_it_is_made_anew_once_a_file_has_changed(made, monkeypatch, tmp_path):
+    assert made("a") == 1
+    kept = json.loads((tmp_path / "03" / "depends.json").read_text())
+    (tmp_path / "03" / "depends.json").write_text(json.dumps({**kept, "files": {"files.py": "another"}}))
+    assert made("a") == 2
+
+
+def test_it_is_made_anew_where_the_note_of_it_is_damaged(made, tmp_path):
+    assert made("a") == 1
+    for damaged in ("", "[]", '{"files": 3}', '{"files": ["no_such_file.py"]}'):
+        (tmp_path / "03" / "depends.json").write_text(damaged)
+        calls = made("a")
+    assert calls == 5
+
+
+@pytest.mark.thorough
+def test_a_process_of_its_own_makes_it_and_says_what_it_has_loaded(tmp_path):
+    folder = keeping.made("00", "x", tmp_path, lambda _: None)
+    kept = json.loads((folder / "depends.json").read_text())
+    assert {"course/views/widgets/play.py", "course/site/freezing.py"} <= set(kept["files"])
+    assert list(json.loads((folder / LIVE).read_text())) == ["surprise", "play-view"]
+    assert (folder / "00-play-view.js").is_file()

@@ -1,0 +1,309 @@
+"""The pages of the course: what is on them, where links lead, what they weigh, that they ask nobody."""
+
+from __future__ import annotations
+
+import gzip
+import html
+import os
+import re
+from html.parser import HTMLParser
+from pathlib import Path
+from urllib.parse import unquote, urlsplit
+
+import pytest
+from nbformat.v4 import new_code_cell, new_markdown_cell, new_output
+
+from amp_lessons import quizzes
+from amp_lessons.audit.explaining.lookup import MESSAGES
+from amp_lessons.course.exercises import shelf
+from amp_lessons.course.lessons import shipped
+from amp_lessons.course.quizzes import Choice, Question
+from amp_lessons.course.routes.catalogue import ROUTES
+from amp_lessons.course.site.build import ASSETS, build
+from amp_lessons.course.site.explain import wording
+from amp_lessons.course.site.glossary import term_id
+from amp_lessons.course.site.questions import behind_questions, question_html
+from amp_lessons.course.site.shell import Page, html_of
+from amp_lessons.formats import FORMATS
+from tests.course.site.sites import whole_site
+
+FRONT_KB, LESSON_KB = 300, 1500  # what a page may weigh, packed, with all that it loads at once
+LOADED = {
+    ("img", "src"),
+    ("script", "src"),
+    ("link", "href"),
+    ("iframe", "src"),
+    ("source", "src"),
+    ("video", "src"),
+}
+
+
+class Elements(HTMLParser):
+    """The elements of a page, each with its attributes."""
+
+    def __init__(self, text):
+        super().__init__()
+        self.found = []
+        self.feed(text)
+
+    def handle_starttag(self, tag, attrs):
+        self.found.append((tag, dict(attrs)))
+
+    def all(self, attribute):
+        return [(tag, attrs[attribute]) for tag, attrs in self.found if attribute in attrs]
+
+
+@pytest.fixture(scope="module")
+def site(tmp_path_factory):
+    """The site of this run of tests, or that of AMP_LESSONS_SITE where one was built already."""
+    built = os.environ.get("AMP_LESSONS_SITE")
+    return Path(built).resolve() if built else whole_site(tmp_path_factory)
+
+
+@pytest.fixture(scope="module")
+def pages(site):
+    return {path.name: Elements(path.read_text("utf-8")) for path in sorted(site.glob("*.html"))}
+
+
+@pytest.mark.thorough
+def test_every_lesson_has_a_page(pages):
+    wanted = {head.file.replace(".ipynb", ".html") for head in shipped.heads()}
+    assert wanted < set(pages)
+
+
+@pytest.mark.thorough
+def test_no_link_is_dead(site, pages):
+    dead = []
+    for name, page in pages.items():
+        for _, to in page.all("href"):
+            parts = urlsplit(to)
+            if parts.scheme:
+                continue
+            target = parts.path or name
+            ids = {id for _, id in pages[target].all("id")} if target in pages else None
+            if not (site / target).is_file() or (parts.fragment and unquote(parts.fragment) not in ids):
+                dead.append(f"{name}: {to}")
+    assert dead == []
+
+
+@pytest.mark.thorough
+def test_nothing_is_loaded_from_elsewhere(site, pages):
+    outside = [
+        f"{name}: {tag} {to}"
+        for name, page in pages.items()
+        for kind, attribute in LOADED
+        for tag, to in page.all(attribute)
+        if tag == kind and urlsplit(to).scheme not in ("", "data")
+    ]
+    assert outside == []
+    style = (site / "assets" / "site.css").read_text("utf-8")
+    assert "url(" not in style
+    assert "@import" not in style
+
+
+def packed(path):
+    return len(gzip.compress(path.read_bytes()))
+
+
+@pytest.mark.thorough
+def test_no_page_is_heavy(site, pages):
+    for name, page in pages.items():
+        at_once = [to for tag, to in page.all("src") if not to.startswith("data:")] + ["assets/site.css"]
+        weight = packed(site / name) + sum(packed(site / to) for to in set(at_once))
+        assert weight / 1000 <= (FRONT_KB if name == "index.html" else LESSON_KB), f"{name}: {weight} bytes"
+
+
+@pytest.mark.thorough
+@pytest.mark.parametrize("head", shipped.heads(), ids=lambda head: head.number)
+def test_the_core_is_open_and_what_is_deeper_is_folded(site, head):
+    text = (site / head.file.replace(".ipynb", ".html")).read_text("utf-8")
+    _, deeper = shipped.parts_of(head.number)
+    folds = re.findall(r'<details class="deeper">.*?</summary>', text, re.DOTALL)
+    assert len(folds) == len(deeper)
+    before = text.partition('<details class="deeper">')[0]
+    assert "views.LessonEnd(" not in before  # what it says is there, not the call
+    for fold, section in zip(folds, deeper, strict=True):
+        _, words = shipped.heading_of(section[0])
+        assert words.replace("`", "") == html.unescape(re.sub("<.*?>", "", re.search("<h2.*?</h2>", fold)[0]))
+
+
+@pytest.mark.thorough
+@pytest.mark.parametrize("number", quizzes.lessons())
+def test_every_question_of_a_lesson_is_on_its_page(pages, number):
+    page = pages[shipped.head_of(number).file.replace(".ipynb", ".html")]
+    asked = {id for _, id in page.all("data-question")}
+    assert {each.id for each in quizzes.of_lesson(number)} <= asked
+
+
+@pytest.mark.thorough
+def test_a_question_is_right_at_the_right_answer(pages):
+    question = quizzes.question("autocast.softmax")
+    page = pages["02_autocast.html"]
+    at = next(i for i, (_, a) in enumerate(page.found) if a.get("data-question") == question.id)
+    buttons = [attrs for tag, attrs in page.found[at:] if tag == "button"][: len(question.choices)]
+    assert [each["data-right"] == "1" for each in buttons] == [each.right for each in question.choices]
+    assert all(
+        choice.why in each["data-said"] for each, choice in zip(buttons, question.choices, strict=True)
+    )
+
+
+def a_quiz(id="formats.count"):
+    return new_code_cell(f'views.Quiz("{id}")', metadata={"unseen": True}, outputs=[printed("asked")])
+
+
+def printed(text):
+    return new_output("stream", text=text)
+
+
+def running(name):
+    return new_code_cell(name, outputs=[printed(name)])
+
+
+def waiting(*cells):
+    """The questions that each code cell waits for, by its source."""
+    cells = list(behind_questions(cells))
+    return {each.source: each.metadata["answers"].split() for each in cells if "answers" in each.metadata}
+
+
+def test_what_is_shown_after_a_question_waits_behind_it_up_to_the_next_text():
+    define, text = new_code_cell("define"), new_markdown_cell("Look at the next one.")
+    found = waiting(a_quiz(), text, define, running("run"), running("more"), text, running("later"))
+    assert found == {"run": ["formats.count"], "more": ["formats.count"]}
+
+
+def test_questions_in_a_row_wait_together_and_a_heading_or_a_new_question_begins_anew():
+    assert waiting(a_quiz("a"), a_quiz("b"), running("run")) == {"run": ["a", "b"]}
+    assert waiting(a_quiz("a"), new_markdown_cell("## Another"), running("run")) == {}
+    found = waiting(a_quiz("a"), running("run"), a_quiz("b"), running("other"))
+    assert found == {"run": ["a"], "other": ["b"]}
+
+
+def test_the_reason_waits_with_what_it_explains():
+    run, why = running("run"), new_markdown_cell("Because.", id="count-why")
+    assert waiting(a_quiz(), run, why) == {"run": ["formats.count"]}
+    assert run.outputs[-1]["data"] == {"text/markdown": "Because."}
+    assert why.source == ""
+
+
+@pytest.mark.thorough
+def test_each_fold_of_a_lesson_stands_below_all_questions_that_it_answers(site):
+    folds = 0
+    for head in shipped.heads():
+        text = (site / head.file.replace(".ipynb", ".html")).read_text("utf-8")
+        for fold in re.finditer(r'<details class="outcome" data-answers="(.*?)">', text):
+            assert all(f'data-question="{id}"' in text[: fold.start()] for id in fold[1].split()), fold[0]
+            folds += 1
+    assert folds > len(shipped.heads()) * 10
+
+
+@pytest.mark.thorough
+def test_a_count_is_not_to_be_read_before_it_was_guessed(site):
+    text = (site / "01_number_formats.html").read_text("utf-8")
+    open_, _, rest = text.partition('<details class="outcome" data-answers="formats.count">')
+    fold = rest.partition("</details>")[0]
+    for told in ("torch.float16  stops at 2048", "mantissa bits</strong>. The first"):
+        assert told in fold
+        assert told not in open_
+
+
+@pytest.mark.thorough
+@pytest.mark.parametrize("message", MESSAGES, ids=lambda message: message.name)
+def test_a_message_is_headed_by_what_it_says(site, message):
+    """Its own patterns know it by its wording again, once something stands where the dots are."""
+    for words in map(wording, message.patterns):
+        said = [words.replace("…", each) for each in ("1", "x", "1x", "a b", " ", ". ", "Half", "float16")]
+        assert any(message.matches(each) or message.matches(f"{each} x") for each in said), words
+    text = (site / "explain.html").read_text("utf-8")
+    section = text.partition(f'<section id="message-{message.name}">')[2].partition("</section>")[0]
+    heading = html.unescape(re.sub("<.*?>", "", section.partition("</h2>")[0]))
+    assert heading == f"{wording(message.patterns[0])} {message.name}"
+
+
+@pytest.mark.thorough
+def test_every_exercise_has_its_task_hints_and_solution(site):
+    for exercise in shelf.exercises():
+        name = shipped.head_of(exercise.lesson).file.replace(".ipynb", ".html")
+        words = " ".join(html.unescape(re.sub("<.*?>", "", (site / name).read_text("utf-8"))).split())
+        assert exercise.title in words
+        last_line = exercise.solution_source.strip().splitlines()[-1]
+        assert " ".join(last_line.split()) in words, exercise.id
+
+
+@pytest.mark.thorough
+def test_the_front_page_shows_every_route(site):
+    text = (site / "index.html").read_text("utf-8")
+    assert [
+        route.title for route in ROUTES if f"<strong>{html.escape(route.title)}</strong>" not in text
+    ] == []
+    assert "← next" not in text, "the page knows nothing of a learner"
+
+
+class Words(HTMLParser):
+    """The words of a page, without code and what nobody reads."""
+
+    def __init__(self, text):
+        super().__init__()
+        self.within, self.text = 0, ""
+        self.feed(text)
+
+    def handle_starttag(self, tag, attrs):
+        self.within += tag in NO_WORDS
+
+    def handle_endtag(self, tag):
+        self.within -= tag in NO_WORDS
+
+    def handle_data(self, data):
+        self.text += "" if self.within else data
+
+
+NO_WORDS = {"code", "pre", "script", "style", "textarea", "title"}
+MARKUP = re.compile(r"`[^`\n]+`|(?<![\w*])\*\*?[A-Za-z][^*\n]*\*|\]\(\S+\)|^#+ \w", re.MULTILINE)
+
+
+@pytest.mark.parametrize("raw", ["a `GradScaler`", "a *row*, at once", "**now**", "[03](03.html)", "## Why"])
+def test_markup_left_in_words_is_seen(raw):
+    assert MARKUP.search(Words(f"<p>{raw}</p>").text)
+    assert not MARKUP.search(Words(f"<p>2*3*4, a[i](x y)</p><pre><code>{raw}</code></pre>").text)
+
+
+@pytest.mark.thorough
+def test_no_page_shows_its_markup(site):
+    texts = {path.name: Words(path.read_text("utf-8")).text for path in site.glob("*.html")}
+    del texts["explain.html"]  # it quotes PyTorch, whose words have marks of their own
+    assert {name: found[0] for name, text in texts.items() if (found := MARKUP.search(text))} == {}
+
+
+def test_no_card_has_markup_that_cards_do_not_render():
+    """Cards know code, paragraphs and lists, in JupyterLab and on the site alike."""
+    both = (*shelf.exercises(), *shelf.interview_tasks())
+    cards = {each.id: "\n".join((each.task, each.asks, each.explanation, *each.hints)) for each in both}
+    left = {id: MARKUP.search(re.sub("`[^`]*`", "", text)) for id, text in cards.items()}
+    assert {id: found[0] for id, found in left.items() if found} == {}
+
+
+@pytest.mark.thorough
+def test_every_term_of_the_glossary_can_be_linked_to(pages):
+    ids = {id for _, id in pages["glossary.html"].all("id")}
+    assert term_id("fp32 island") == "term-fp32-island"
+    assert {"term-autocast", "term-loss-scale", "term-fp32-island"} < ids
+
+
+def test_what_others_wrote_is_never_markup():
+    hostile = '"><script>alert(1)</script>'
+    made = question_html(Question(hostile, hostile, (Choice(hostile, hostile, True), Choice("b", "b"))))
+    whole = html_of(Page("x.html", hostile, made), [])
+    assert "<script>alert" not in whole
+    buttons = [attrs for tag, attrs in Elements(whole).found if tag == "button"]
+    assert buttons[1]["data-said"].endswith(hostile)  # the first is that of the theme
+
+
+def test_a_folder_that_holds_something_else_is_left_alone(tmp_path):
+    (tmp_path / "thesis.txt").write_text("years of work")
+    with pytest.raises(ValueError, match="something else than a site"):
+        build(tmp_path)
+    assert (tmp_path / "thesis.txt").read_text() == "years of work"
+
+
+def test_the_page_of_bits_types_no_format_in():
+    script = "".join((ASSETS / name).read_text("utf-8") for name in ("numbers.js", "float.js"))
+    assert [name for name in FORMATS if f'"{name}"' in script] == []

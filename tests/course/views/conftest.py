@@ -1,0 +1,65 @@
+"""Of every picture that a test shows, in every state: it fits beside a file browser, and no words are cut."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator
+
+import pytest
+from matplotlib.text import Text
+
+from amp_lessons._base.drawing.picture import Picture
+from amp_lessons._base.drawing.style import house_style
+from amp_lessons.course.views.base.view import View
+
+WIDEST = 820  # CSS pixels that JupyterLab leaves a picture on a screen of 1280, beside its file browser
+NEAR = 2  # pixels by which boxes may touch: they are higher than the words in them
+
+
+@pytest.fixture(autouse=True)
+def pictures_are_whole(monkeypatch):
+    """Look at each picture as it is shown, and fail at the end with what is wrong with any of them."""
+    wrong: list[str] = []
+    show = View.show
+
+    def shown(view, picture, *args, **kwargs):
+        show(view, picture, *args, **kwargs)
+        wrong.extend(f"{type(view).__name__}: {each}" for each in faults(picture))
+
+    monkeypatch.setattr(View, "show", shown)
+    yield
+    assert not wrong, wrong[:5]
+
+
+def faults(picture: Picture) -> Iterator[str]:
+    """Yield what makes a picture too wide, and words that leave it or lie on others."""
+    if picture.narrowest > WIDEST:
+        yield f"cannot be read on {WIDEST} pixels: it needs {picture.narrowest}"
+    width, height = picture.pixels().shape[1::-1]
+    boxes = list(_boxes(picture))
+    for text, box in boxes:
+        if box.x0 < -NEAR or box.y0 < -NEAR or box.x1 > width + NEAR or box.y1 > height + NEAR:
+            yield f"{text!r} leaves the picture"
+    for (text, box), (other, beside) in itertools.combinations(boxes, 2):
+        across = min(box.x1, beside.x1) - max(box.x0, beside.x0)
+        if across > NEAR and min(box.y1, beside.y1) - max(box.y0, beside.y0) > NEAR:
+            yield f"{text!r} lies on {other!r}"
+
+
+def _boxes(picture: Picture):
+    not_drawn = set(_beyond_the_ends(picture))
+    with house_style():
+        for text in picture.figure.findobj(Text):
+            if text.get_visible() and text.get_text().strip() and text not in not_drawn:
+                yield text.get_text(), text.get_window_extent()
+
+
+def _beyond_the_ends(picture: Picture) -> Iterator[Text]:
+    """Yield the labels of ticks that an axis has and, beyond its ends, does not draw."""
+    for axes in picture.figure.axes:
+        for axis in (axes.xaxis, axes.yaxis):
+            low, high = sorted(axis.get_view_interval())
+            ticks = (*axis.get_major_ticks(), *axis.get_minor_ticks())
+            for tick in ticks if axes.axison else ():
+                if not low <= tick.get_loc() <= high:
+                    yield from (tick.label1, tick.label2)

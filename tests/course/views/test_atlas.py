@@ -1,0 +1,123 @@
+import html
+import re
+
+import pytest
+import torch
+
+from amp_lessons import autocast
+from amp_lessons.course.views import AtlasView, result_dtypes
+from amp_lessons.course.views.widgets.atlas import ROWS_IN_A_PICTURE, atlas_picture
+
+
+def table(view):
+    """The live table as text: one list of cells per row, the head first."""
+    rows = re.findall(r"<tr>(.*?)</tr>", view.page_html())
+    return [[_text(cell) for cell in re.findall(r"<t[hd][^>]*>(.*?)</t[hd]>", row)] for row in rows]
+
+
+def _text(page):
+    return html.unescape(re.sub(r"<[^>]+>", "", page))
+
+
+def test_the_table_says_what_the_operations_say():
+    view = AtlasView("norm")
+    head, *rows = table(view)
+    assert head == ["operation", "CUDA", "CPU", "MPS", "XPU"]
+    expected = autocast.operations("norm")
+    assert rows == [[operation.name, *operation.rules.values()] for operation in expected]
+    assert len(rows) > 5
+
+
+def test_without_a_search_everything_is_there():
+    view = AtlasView()
+    assert len(table(view)) == 1 + len(autocast.operations())
+    assert view.caption.startswith(f"{len(autocast.operations())} of the {len(autocast.operations())}")
+
+
+def test_what_models_are_written_with_comes_first_and_private_names_last():
+    names = [operation.name for operation in AtlasView().found]
+    assert names[:4] == ["linear", "conv2d", "matmul", "softmax"]
+    private = [name.startswith("_") for name in names]
+    assert any(private)
+    assert private == sorted(private)
+
+
+def test_a_named_operation_is_explained_for_the_chosen_device():
+    view = AtlasView("softmax")
+    assert view.caption.startswith(autocast.explain("softmax", "cuda"))
+    view.device_type = "mps"
+    assert view.caption.startswith(autocast.explain("softmax", "mps"))
+
+
+def test_an_operation_in_no_list_is_explained_and_shown():
+    view = AtlasView("mul")
+    assert view.caption.startswith("On CUDA and on the CPU, mul is in no list")
+    assert table(view)[1] == ["mul", *["in no list"] * 4]
+
+
+def test_part_of_a_name_is_counted():
+    view = AtlasView("upsample")
+    assert view.caption.startswith(f"{len(view.found)} of the")
+    assert "their names contain 'upsample'" in view.caption
+
+
+def test_a_name_that_does_not_exist_gets_the_nearest_ones():
+    view = AtlasView()
+    view.search = "sofmax"
+    assert "no ATen operation is called 'sofmax'" in view.caption
+    assert "softmax" in view.caption
+    assert len(table(view)) == 1
+    view.search = "linear"
+    assert view.found
+
+
+@pytest.mark.parametrize("typed", ["<script>alert(1)</script>", "'\"&", "  ", "(.*", "ü"])
+def test_whatever_is_typed_is_answered_and_escaped(typed):
+    view = AtlasView()
+    view.search = typed
+    assert view.caption
+    assert "<script>" not in view.page_html()
+
+
+def test_rule_and_differences_filter():
+    view = AtlasView(rule="banned")
+    assert [row[0] for row in table(view)[1:]] == ["binary_cross_entropy"]
+    view.rule = "any"
+    view.differing = True
+    assert {row[0] for row in table(view)[1:]} == {o.name for o in autocast.operations(differing=True)}
+    view.device_type, view.rule = "cpu", "lower precision"
+    assert "only 'lower precision' on CPU, only where CUDA and CPU differ" in view.caption
+    assert {row[2] for row in table(view)[1:]} == {"lower precision"}
+
+
+def test_the_picture_holds_the_words_and_says_how_many_more_there_are():
+    found = autocast.operations()
+    texts = [text.get_text() for text in atlas_picture(found).figure.axes[0].texts]
+    assert [o.name for o in found[:ROWS_IN_A_PICTURE]] == [
+        text for text in texts if text in {o.name for o in found}
+    ]
+    assert texts[-1] == f"… and {len(found) - ROWS_IN_A_PICTURE} more"
+
+
+def test_without_a_kernel_there_is_a_picture_with_its_caption():
+    bundle = AtlasView("norm")._repr_mimebundle_()
+    assert bundle["text/plain"] == f"[computed] {AtlasView('norm').caption}"
+    assert bundle["image/png"]
+
+
+def test_the_live_table_can_be_scrolled_by_keyboard_and_has_headers():
+    page = AtlasView().page_html()
+    assert 'tabindex="0"' in page
+    assert page.count('scope="col"') == 5
+    assert page.count('scope="row"') == len(autocast.operations())
+
+
+def test_dtypes_of_results_stand_in_one_table_by_device():
+    half, single = torch.float16, torch.float32
+    cuda, cpu = {"Linear": half, "softmax": single}, {"Linear": half, "softmax": half}
+    still = result_dtypes({"CUDA": cuda, "CPU": cpu})
+    assert still.caption == "CUDA: fp16 from Linear; fp32 from softmax. CPU: fp16 from Linear, softmax."
+    drawn = [text.get_text() for text in still.picture.figure.axes[0].texts if text.get_text()]
+    assert drawn == ["operation", "CUDA", "CPU", "Linear", "fp16", "fp16", "softmax", "fp32", "fp16"]
+    shades = [patch.get_facecolor() for patch in still.picture.figure.axes[0].patches]
+    assert shades[0] == shades[1] == shades[3] != shades[2]

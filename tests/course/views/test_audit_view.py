@@ -1,0 +1,311 @@
+"""The view of an audit: while the training runs, and afterwards; and the page of it."""
+
+from __future__ import annotations
+
+import base64
+import math
+import re
+import warnings
+from dataclasses import replace
+from html.parser import HTMLParser
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+from amp_lessons import audit, views
+from amp_lessons.audit import Report
+from amp_lessons.audit.page.drawings import map_picture, timeline_picture
+from amp_lessons.audit.report.losses import AS_TRAINED, LossMap
+from amp_lessons.course.views import AuditView
+from amp_lessons.course.views.widgets import audit as widget
+from amp_lessons.course.views.widgets.audit import MOST_ROWS, audit_picture
+from tests.audit.report.samples import layer_step, report
+
+
+@pytest.fixture
+def view():
+    return AuditView(report())
+
+
+def training(steps):
+    """Train a little in bf16, a step at a time."""
+    torch.manual_seed(0)
+    model = nn.Linear(4, 2)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    for _ in range(steps):
+        optimizer.zero_grad()
+        with torch.autocast("cpu", dtype=torch.bfloat16):
+            loss = model(torch.randn(8, 4)).float().square().mean()
+        loss.backward()
+        optimizer.step()
+        yield model
+
+
+# --- afterwards
+
+
+def test_the_caption_says_what_there_is_to_see(view):
+    assert view.caption == (
+        "Audit of train.py: 1 mistake in 4 optimizer steps. Optimizer 1: 1 of 4 steps skipped. "
+        "The loss scale: 2⁴, 2³ from step 3. "
+        "In fp16, as trained, by norm: body loses most, <0.1 % at its worst step."
+    )
+
+
+def test_findings_come_first_and_are_there_without_controls(view):
+    findings = view.children[0].value
+    assert findings.index("clip_before_unscale") < findings.index("scaler_with_bfloat16")
+    assert "clip_before_unscale" in view.stand_in()
+    bundle = view._repr_mimebundle_()
+    assert bundle["text/plain"].startswith("[measured] Audit of train.py")
+    assert "✗ clip_before_unscale: the gradients" in bundle["text/plain"]
+    assert base64.b64decode(bundle["image/png"]).startswith(b"\x89PNG")
+    assert "clip_before_unscale" not in view._page.value  # not twice
+
+
+def test_formats_measures_and_layers_are_chosen_by_what_was_seen(view):
+    assert [name for _, name in view._format.options] == [AS_TRAINED, "fp16", "bf16"]
+    assert [name for _, name in view._layer.options] == ["all layers", "head", "body"]
+    view.number_format, view.by = "fp16", "count"
+    assert view.caption.endswith("In fp16, by count: body loses most, 66.7 % at its worst step.")
+    view.number_format = "bf16"
+    assert view.caption.endswith("In bf16, by count: none of any layer's gradient becomes zero.")
+
+
+def test_one_layer_is_shown_in_all_formats(view):
+    view.layer = "body"
+    view.by = "count"
+    (axes,) = (each for each in view.picture.figure.axes if each.get_title(loc="left").startswith("body"))
+    drawn = {line.get_label(): list(line.get_ydata()) for line in axes.lines}
+    assert view.caption.endswith(
+        "body loses by count, at its worst step: 33.3 % in fp16, as trained, 66.7 % in fp16, 0 in bf16."
+    )
+    assert drawn == {"as trained (fp16)": [1 / 3, 1 / 3], "fp16": [2 / 3, 2 / 3], "bf16": [0.0, 0.0]}
+
+
+def test_what_is_no_audit_is_refused():
+    with pytest.raises(TypeError, match=r"what audit.watch gives, or its report"):
+        AuditView("train.py")
+    with pytest.raises(TypeError, match="not int"):
+        views.audit_page(5)
+
+
+def test_nothing_seen_is_a_sentence():
+    empty = AuditView(Report(findings=()))
+    assert empty.caption == "Audit: no optimizer step was seen."
+    assert empty.picture is None
+    assert empty._repr_mimebundle_()["text/plain"].strip() == "Audit: no optimizer step was seen."
+
+
+# --- while it runs
+
+
+def test_it_follows_the_training_at_sampled_steps_and_to_the_end(monkeypatch):
+    monkeypatch.setattr(widget, "_LEAST_PAUSE_S", 0.0)
+    monkeypatch.setattr(widget, "_PAUSE", 0.0)
+    captions, announced = [], []
+    with audit.watch(every=3) as seen:
+        view = AuditView(seen)
+        assert view.caption.startswith("Audit: no optimizer step was seen")
+        view._page.observe(
+            lambda change: (captions.append(view.caption), announced.append('"polite"' in change["new"])),
+            "value",
+        )
+        for _ in training(8):
+            pass
+    counts = [int(re.search(r"in (\d+) optimizer", caption)[1]) for caption in captions]
+    assert counts == [1, 4, 7, 8]
+    assert announced == [False, False, False, True]
+    assert seen.report.not_seen == ()
+
+
+def test_it_waits_between_two_pictures(monkeypatch):
+    drawn = []
+    monkeypatch.setattr(widget, "_LEAST_PAUSE_S", 60.0)
+    with audit.watch(every=1) as seen:
+        view = AuditView(seen)
+        monkeypatch.setattr(view, "refresh", lambda announced: drawn.append(view))
+        for _ in training(20):
+            pass
+    assert len(drawn) == 1
+
+
+def test_a_choice_outlasts_the_next_picture(monkeypatch):
+    monkeypatch.setattr(widget, "_LEAST_PAUSE_S", 0.0)
+    with audit.watch(every=1) as seen:
+        view = AuditView(seen)
+        steps = training(3)
+        next(steps)
+        view.number_format, view.by = "fp8_e4m3", "count"
+        list(steps)
+    assert (view.number_format, view.by) == ("fp8_e4m3", "count")
+    assert "In fp8_e4m3, by count" in view.caption
+
+
+def test_a_closed_view_does_not_stop_the_training():
+    with audit.watch(every=1) as seen:
+        view = AuditView(seen)
+        view.close()
+        assert len(list(training(3))) == 3
+    assert len(seen.steps) == 3
+    assert seen.report.not_seen == ()
+
+
+# --- its pictures
+
+
+def test_the_timeline_marks_what_was_skipped_and_what_was_no_number():
+    picture = timeline_picture(report().to_dict())
+    loss, scale = picture.figure.axes
+    drawn = {line.get_label(): list(line.get_xdata()) for line in loss.lines}
+    assert drawn["loss"] == [1, 2, 3, 4]
+    assert drawn["step skipped"] == drawn["loss inf or NaN"] == [2]
+    assert set(drawn["first inf or NaN"]) == {2}
+    steps, crosses = scale.lines
+    assert list(steps.get_ydata()) == [4, 4, 3, 3]
+    assert (list(crosses.get_xdata()), list(crosses.get_ydata())) == ([2], [4])
+
+
+@pytest.mark.parametrize(("count", "said"), [(5, []), (7, ["the first 5 of 7 optimizers"])])
+def test_optimizers_that_are_left_out_of_the_timeline_are_counted(count, said):
+    step = report().steps[0]
+    steps = tuple(replace(step, index=i, optimizer=i % count) for i in range(2 * count))
+    loss = timeline_picture(replace(report(), steps=steps).to_dict()).figure.axes[0]
+    drawn = [line.get_label() for line in loss.lines if line.get_label().startswith("optimizer")]
+    assert drawn == [f"optimizer {number}" for number in range(1, 6)]
+    assert [text.get_text() for text in loss.texts] == said
+
+
+def test_losses_that_nobody_saw_are_no_obstacle():
+    steps = tuple(replace(step, loss=None) for step in report().steps)
+    picture = timeline_picture(replace(report(), steps=steps).to_dict())
+    assert "no loss was seen" in [text.get_text() for text in picture.figure.axes[0].texts]
+    assert picture.pixels().shape[2] == 3
+
+
+def test_the_map_shows_shares_where_they_are_known():
+    picture = map_picture(LossMap(("a", "b"), (0, 9), ((0.5, None), (None, None)), 2))
+    axes = picture.figure.axes[0]
+    (image,) = axes.images
+    np.testing.assert_array_equal(image.get_array().filled(np.nan), [[0.5, np.nan], [np.nan, np.nan]])
+    assert [label.get_text() for label in axes.get_yticklabels()] == ["a", "b"]
+    assert [label.get_text() for label in axes.get_xticklabels()] == ["1", "10"]
+    said = [text.get_text() for text in axes.texts]
+    assert said[:2] == ["50.0 %", "not known"]
+
+
+def test_of_many_layers_those_that_lose_most_are_drawn():
+    body = report().layers["body"]
+    many = {f"{'a.long.name' * 5}.{i}": replace(body, name=f"{'a.long.name' * 5}.{i}") for i in range(60)}
+    picture = audit_picture(replace(report(), layers=many).to_dict(), "fp16", "norm")
+    (axes,) = (each for each in picture.figure.axes if each.images)
+    labels = [label.get_text() for label in axes.get_yticklabels()]
+    assert len(labels) == MOST_ROWS
+    assert all(label.startswith("…") and len(label) <= 34 for label in labels)
+    assert "the 24 that lose most, of 60 layers" in [text.get_text() for text in axes.texts]
+
+
+def test_steps_without_layers_are_drawn_alone():
+    picture = audit_picture(replace(report(), layers={}).to_dict(), AS_TRAINED, "norm")
+    assert len(picture.figure.axes) == 2
+
+
+# --- the page
+
+
+class Outline(HTMLParser):
+    """What of a page somebody meets who cannot see it."""
+
+    def __init__(self, html):
+        super().__init__()
+        self.tags, self.attributes = [], []
+        self.feed(html)
+
+    def handle_starttag(self, tag, attrs):
+        self.tags.append(tag)
+        self.attributes.append((tag, dict(attrs)))
+
+    def all(self, tag):
+        return [attributes for each, attributes in self.attributes if each == tag]
+
+
+@pytest.fixture(scope="module")
+def page():
+    return views.audit_page(report())
+
+
+def test_the_page_stands_alone(page):
+    outline = Outline(page)
+    assert page.startswith("<!doctype html>")
+    assert {"script", "link", "iframe"}.isdisjoint(outline.tags)
+    assert all(image["src"].startswith("data:image/png;base64,") for image in outline.all("img"))
+    loaded = re.sub(r'base64,[^"]+|<a href="https://[^"]+"', "", page)  # a link is followed only when asked
+    assert not re.search(r"https?://|url\(|@import", loaded)
+
+
+def test_the_page_can_be_read_aloud(page):
+    outline = Outline(page)
+    assert outline.all("html") == [{"lang": "en"}]
+    assert [tag for tag in outline.tags if re.fullmatch(r"h\d", tag)] == ["h1", *["h2"] * 8]
+    assert all(image["alt"].endswith(".") for image in outline.all("img"))
+    assert all(cell["scope"] in ("col", "row") for cell in outline.all("th"))
+    assert all(region["aria-label"] for region in outline.all("div") if region.get("role") == "region")
+
+
+def test_findings_come_before_pictures_and_those_before_their_tables(page):
+    steps = page[page.index("<h2>Steps") :]
+    order = [steps.index(part) for part in ("<img", "<table", "<h2>Layers", "<h2>What a cast", "<details")]
+    assert order == sorted(order)
+    assert page.index("clip_before_unscale") < page.index("<img")
+
+
+def test_a_page_of_gradients_that_are_all_zero_or_nan_is_drawn_without_a_warning():
+    for dead in (torch.zeros(3), torch.full((3,), math.nan)):
+        seen = layer_step(0, dead)
+        layers = {"dead": replace(report().layers["body"], history=(seen, replace(seen, step=2)))}
+        with warnings.catch_warnings():
+            warnings.simplefilter("error")
+            html = views.audit_page(replace(report(), layers=layers))
+        assert "every gradient was 0, inf or NaN already" in html
+
+
+def test_the_page_of_what_was_seen_so_far():
+    with audit.watch(every=1) as seen:
+        assert "no optimizer step was seen" in views.audit_page(seen)
+        list(training(1))
+        assert "no mistake seen in 1 optimizer step" in views.audit_page(seen)
+
+
+def test_words_of_the_training_are_no_markup_on_the_page():
+    layers = {"<i>x</i>": replace(report().layers["body"], name="<i>x</i>")}
+    hostile = views.audit_page(replace(report(), of="<script>", ended="<b>", layers=layers))
+    assert {"script", "b", "i"}.isdisjoint(Outline(hostile).tags)
+
+
+# --- the findings alone
+
+
+def test_findings_alone_are_in_the_words_of_the_report_and_without_its_numbers():
+    whole = report()
+    shown = views.AuditFindings(whole)._repr_mimebundle_()
+    assert shown["text/plain"].splitlines()[0] == str(whole).splitlines()[0]
+    lines = str(whole).splitlines()
+    found = lines[lines.index("Findings") + 1 : lines.index("How it ended") - 1]
+    assert shown["text/plain"].splitlines()[1:] == found
+    assert "Steps" not in shown["text/plain"]
+    for text in shown.values():
+        assert "clip_before_unscale" in text
+
+
+def test_an_audit_that_found_nothing_says_so_in_a_line():
+    shown = views.AuditFindings(replace(report(), findings=()))._repr_mimebundle_()
+    assert shown["text/plain"] == "Audit of train.py: no mistake seen in 4 optimizer steps"
+    assert shown["text/markdown"] == f"**{shown['text/plain']}**"
+    assert "Findings" not in shown["text/html"]
+
+
+def test_findings_of_something_else_are_refused():
+    with pytest.raises(TypeError, match="report"):
+        views.AuditFindings("train.py")

@@ -1,0 +1,184 @@
+import math
+from dataclasses import replace
+
+import pytest
+from IPython.core.interactiveshell import InteractiveShell
+
+from amp_lessons import exercises, views
+from amp_lessons.audit.findings import failed, passed, todo
+from amp_lessons.course.exercises import SideBySide
+from amp_lessons.course.exercises.report.results import Report
+from amp_lessons.course.keeping import progress
+from amp_lessons.course.views.widgets.checked import Checked, are_powers_of_two, comparison_picture, describe
+
+LOSS = SideBySide("loss of each epoch", "epoch", (1.0, 0.5, 0.25), (1.0, 0.5, 0.9))
+
+
+def report(*findings, comparisons=(LOSS,)):
+    return Report("train_with_amp", "The loop", findings, comparisons)
+
+
+def scaler(**changed):
+    return type("LossScaler", (exercises.solution("loss_scaler").function,), changed)
+
+
+def update_that_forgets_to_start_again(self):
+    if self._overflow:
+        self._scale *= self._backoff_factor
+    else:
+        self._clean_steps += 1
+        if self._clean_steps == self._growth_interval:
+            self._scale *= self._growth_factor
+            self._clean_steps = 0
+    self._unscaled = self._overflow = False
+
+
+def test_an_unwritten_attempt_is_told_so_and_counts_for_nothing():
+    def decode_bits(bits, exponent_bits, mantissa_bits):
+        raise NotImplementedError
+
+    shown = views.check("decode_bits", decode_bits)
+    assert shown.report.status == "not attempted yet"
+    assert "not attempted yet" in repr(shown)
+    assert progress.read().of("decode_bits").tries == 0
+
+
+def test_it_is_the_report_of_the_check():
+    shown = views.check("heal_snail", 3)
+    assert shown.report == exercises.check("heal_snail", 3)
+    bundle = shown._repr_mimebundle_()
+    assert bundle["text/plain"] == str(shown.report) == repr(shown)
+    assert all("not passed" in text for text in bundle.values())
+
+
+def test_a_scaler_is_drawn_beside_pytorchs():
+    shown = views.check("loss_scaler", scaler(update=update_that_forgets_to_start_again))
+    expected, yours = (line.get_ydata().tolist() for line in shown.picture.figure.axes[0].lines[:2])
+    (comparison,) = shown.report.comparisons
+    assert (expected, yours) == (list(comparison.expected), list(comparison.yours))
+    assert "at iteration 7 yours is 2⁵ instead of 2³; up to there it is the same." in shown.caption
+    html = shown._repr_mimebundle_()["text/html"]
+    assert html.index("counter_not_reset") < html.index("<img alt=") < html.index("<summary>The numbers")
+    assert html.count("<table>") == 1
+
+
+def test_what_agrees_is_not_drawn_where_the_attempt_is_refused():
+    refused = exercises.check("loss_scaler", scaler(update=update_that_forgets_to_start_again))
+    (differs,) = refused.comparisons
+    agrees = replace(differs, yours=differs.expected)
+    both = Checked(replace(refused, comparisons=(agrees, differs)))
+    assert len(both.picture.figure.axes) == 1
+    assert "all the way" not in both.caption
+    alone = Checked(replace(refused, comparisons=(agrees,)))
+    assert alone.picture is None
+    assert len(Checked(replace(refused, comparisons=(replace(differs, yours=()),))).caption) == 0
+
+
+def test_who_stops_a_check_reads_one_sentence_and_no_cell_after_it_runs(monkeypatch):
+    def stopped(*arguments, **options):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(exercises, "check", stopped)
+    shell = InteractiveShell()
+    shown = []
+    monkeypatch.setattr(shell, "_showtraceback", lambda kind, error, lines: shown.append(lines))
+    result = shell.run_cell("from amp_lessons import views; views.check('loss_scaler', None)")
+    assert isinstance(result.error_in_exec, KeyboardInterrupt)
+    (lines,) = shown
+    assert lines == ["You stopped the check. Nothing was counted; run the cell again when you like."]
+
+
+def test_a_passed_scaler_is_drawn_too():
+    shown = views.check("loss_scaler", scaler())
+    assert shown.report.passed
+    assert shown.caption == "Scale after each update: yours follows the expected one all the way."
+    assert "<img alt=" in shown._repr_mimebundle_()["text/html"]
+
+
+def test_the_picture_and_the_table_count_alike():
+    drawn = comparison_picture([LOSS]).figure.axes[0].lines[1].get_xdata().tolist()
+    text = str(report(failed("x", "y", "z")))
+    assert drawn == [1, 2, 3]
+    assert [line.split()[0] for line in text.splitlines()[-3:]] == ["1", "2", "3"]
+
+
+def test_where_nothing_can_be_drawn_the_report_stands_alone():
+    alone = Checked(report(todo("write it"), comparisons=()))
+    assert alone.picture is None
+    bundle = alone._repr_mimebundle_()
+    assert alone.report._repr_mimebundle_()["text/html"] in bundle["text/html"]
+    assert "<img" not in bundle["text/html"]
+    nothing_done = SideBySide("loss", "epoch", (1.0,), ())
+    assert Checked(report(failed("x", "y", "z"), comparisons=(nothing_done,))).picture is None
+
+
+@pytest.mark.parametrize(
+    ("yours", "words"),
+    [
+        ((1.0, 0.5, 0.25), "yours follows the expected one all the way"),
+        ((1.001, 0.499, 0.2501), "yours follows the expected one all the way"),
+        ((1.0, 0.5, 0.9), "at epoch 3 yours is 0.9 instead of 2⁻²; up to there it is the same."),
+        ((3.0, 0.5, 0.25), "Loss: at epoch 1 yours is 3 instead of 2⁰."),
+        ((1.0, math.nan, 0.25), "at epoch 2 yours is nan"),
+        ((1.0, math.inf), "at epoch 2 yours is inf"),
+        ((1.0, 0.5), "yours ends at epoch 2, not 3; up to there it is the same"),
+        ((1.0, 0.5, 0.25, 0.1), "yours ends at epoch 4, not 3"),
+    ],
+)
+def test_a_drawing_is_said_in_words(yours, words):
+    assert words in describe(SideBySide("loss", "epoch", LOSS.expected, yours))
+
+
+@pytest.mark.few(8)
+@pytest.mark.parametrize(
+    "yours",
+    [(math.nan,) * 3, (1e30, -1.0, 0.0), (0.1,), (math.inf, 0.5), (1e-30, 1e30, 1.0), (0.0, 0.0, 0.0)],
+)
+@pytest.mark.parametrize("expected", [(1.0, 0.5, 0.25), (0.3, 0.2, 0.1), (0.0, 0.0, 0.0), (math.nan, 1.0)])
+def test_whatever_the_numbers_there_is_a_picture(expected, yours):
+    picture = comparison_picture([SideBySide("loss", "epoch", expected, yours)])
+    assert picture.png("caption").startswith(b"\x89PNG")
+
+
+def test_inf_and_nan_are_marked_where_they_are():
+    axes = comparison_picture(
+        [SideBySide("loss", "epoch", (1.0, 1.0, 1.0), (1.0, math.nan, math.inf))]
+    ).figure.axes[0]
+    assert axes.lines[2].get_xdata().tolist() == [2, 3]
+    assert "inf or nan" in axes.get_legend().get_texts()[2].get_text()
+
+
+def test_a_loss_scale_is_drawn_on_powers_of_two_and_a_loss_is_not():
+    assert are_powers_of_two((0.25, 4.0, 65536.0))
+    assert not are_powers_of_two((1.0, 3.0))
+    assert not are_powers_of_two((0.0, 1.0))
+    scales = SideBySide("scale", "step", (4.0, 64.0), (4.0, 4.0))
+    losses = SideBySide("loss", "step", (0.9, 0.4), (0.9, 0.5))
+    scale, loss = comparison_picture([scales, losses]).figure.axes
+    assert (scale.get_yscale(), loss.get_yscale()) == ("log", "linear")
+
+
+def test_what_was_asked_for_is_drawn_alike_in_every_run():
+    drawn = [comparison_picture([LOSS]).png() for _ in range(2)]
+    assert drawn[0] == drawn[1]
+
+
+def test_the_time_limit_is_passed_on():
+    def endless(gradients):
+        while True:
+            pass
+
+    shown = views.check("largest_safe_scale", endless, time_limit_s=0.5)
+    assert "0.5 seconds" in str(shown.report)
+
+
+def test_an_unknown_exercise_names_the_nearest():
+    with pytest.raises(ValueError, match="did you mean loss_scaler"):
+        views.check("loss_scalar", None)
+
+
+def test_text_in_html_is_escaped():
+    shown = Checked(Report("x", "A <b>", (passed("p", "a < b"),), (SideBySide("<i>", "e", (1.0,), (2.0,)),)))
+    html = shown._repr_mimebundle_()["text/html"]
+    assert "<b>" not in html
+    assert "<i>" not in html

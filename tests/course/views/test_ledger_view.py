@@ -1,0 +1,171 @@
+from functools import partial
+
+import pytest
+import torch
+from torch import nn
+from torch.nn import functional as F
+
+from amp_lessons import autocast
+from amp_lessons.autocast import Policy, Row
+from amp_lessons.course.material import models
+from amp_lessons.course.views import LedgerView
+from amp_lessons.course.views.widgets.ledger import ROWS_IN_VIEW, describe, ledger_picture
+
+IMAGES, LABELS = torch.rand(4, 64), torch.arange(4)
+
+
+def loss_fn(output):
+    return F.cross_entropy(output, LABELS)
+
+
+NETWORKS = {
+    "perceptron": partial(autocast.record, models.digits_classifier(16), IMAGES, backward=loss_fn),
+    "conv net": partial(autocast.record, models.convolutional_classifier(4), IMAGES, backward=loss_fn),
+    "block": partial(autocast.record, models.transformer_block(16, 2), torch.rand(2, 3, 16), backward=True),
+}
+
+
+@pytest.fixture
+def view():
+    return LedgerView(NETWORKS)
+
+
+def test_it_starts_with_the_whole_forward_pass(view):
+    expected = NETWORKS["perceptron"](device_type="cuda", dtype=torch.float16).forward
+    assert view.rows == expected
+    assert view.row == len(expected) == 6
+    assert view.caption.startswith("6 of 6, in no submodule: cross_entropy_loss is called")
+
+
+def test_stepping_back_takes_casts_away(view):
+    for row, casts in ((1, 3), (2, 3), (3, 5), (5, 7), (6, 8)):
+        view.row = row
+        assert view.caption.startswith(f"{row} of 6, ")
+        assert f"So far: {casts} casts" in view.caption
+
+
+def test_a_row_names_the_parameters_that_were_cast(view):
+    view.row = 3
+    assert "Cast: net.2.weight fp32 → fp16, net.2.bias fp32 → fp16." in view.caption
+
+
+def test_rules_and_dtype_change_what_is_recorded(view):
+    view.network = "block"
+    on_cuda = [row.output_dtype for row in view.rows if row.op == "aten::softmax"]
+    view.device_type = "cpu"
+    on_cpu = [row.output_dtype for row in view.rows if row.op == "aten::softmax"]
+    assert (on_cuda, on_cpu) == ([torch.float32], [torch.float16])
+    view.dtype = None
+    assert {row.output_dtype for row in view.rows} == {torch.float32}
+    assert "0 casts" in view.caption
+
+
+def test_the_choice_of_rules_is_answered_where_both_agree(view):
+    view.row = 1
+    on_cuda = view.caption
+    view.device_type = "cpu"
+    view.row = 1
+    assert on_cuda.endswith("By the rules of CUDA.")
+    assert view.caption == on_cuda.replace("CUDA.", "CPU.")
+    view.dtype = None
+    assert view.caption.endswith("No rules of autocast apply.")
+
+
+def test_the_backward_pass_follows_the_forward_pass(view):
+    forward = len(view.rows)
+    view.backward = True
+    assert {row.phase for row in view.rows[forward:]} == {"backward"}
+    assert view.row == len(view.rows) > forward
+    assert ", backward of net.0: " in view.caption
+    assert LedgerView(NETWORKS, backward=True).caption == view.caption
+
+
+def test_a_shorter_ledger_moves_the_slider_to_its_end(view):
+    view.backward = True
+    view.backward = False
+    assert view.row == 6
+    view.row = 99
+    assert view.caption.startswith("6 of 6")
+
+
+def test_batch_norm_is_half_in_half_out_without_a_cast():
+    view = LedgerView(NETWORKS, "conv net")
+    norm = next(i for i, row in enumerate(view.rows, start=1) if row.op == "aten::batch_norm")
+    view.row = norm
+    assert "with 1 fp16, 4 fp32; the result is fp16. Rule: follows its inputs. No cast." in view.caption
+
+
+def test_each_choice_is_recorded_once():
+    calls = []
+
+    def record(**choice):
+        calls.append(choice)
+        return NETWORKS["perceptron"](**choice)
+
+    view = LedgerView({"counted": record})
+    view.device_type = "cpu"
+    view.device_type = "cuda"
+    view.backward = True
+    assert len(calls) == 2
+
+
+def test_a_network_that_cannot_be_recorded_is_answered_in_words(view):
+    def wrong(**choice):
+        raise ValueError("these tensors cannot run by the autocast rules of cpu")
+
+    broken = LedgerView({"right": NETWORKS["perceptron"], "wrong": wrong})
+    broken.network = "wrong"
+    assert broken.caption == "these tensors cannot run by the autocast rules of cpu"
+    broken.network = "right"
+    assert broken.caption == view.caption
+
+
+def test_a_model_that_fails_under_autocast_is_answered_in_words():
+    banned = nn.Sequential(nn.Linear(64, 4), nn.Sigmoid())
+    target = torch.rand(4, 4)
+    record = partial(autocast.record, banned, IMAGES, backward=lambda p: F.binary_cross_entropy(p, target))
+    view = LedgerView({"fine": NETWORKS["perceptron"], "banned": record})
+    view.network = "banned"
+    assert "unsafe to autocast" in view.caption
+    assert [row.op for row in view.rows] == ["aten::linear", "aten::sigmoid"]
+    view.device_type = "cpu"
+    assert view.caption.split(",")[0] == f"{len(view.rows)} of {len(view.rows)}"
+
+
+def test_a_first_network_that_fails_at_once_is_answered_in_words_too(view):
+    class Broken(nn.Module):
+        def forward(self, x):
+            raise RuntimeError("nothing ran")
+
+    late = LedgerView({"broken": partial(autocast.record, Broken(), IMAGES), **NETWORKS})
+    assert "nothing ran" in late.caption
+    assert late.rows == ()
+    late.network = "perceptron"
+    assert late.caption == view.caption
+
+
+def chips(picture):
+    return [t.get_text() for t in picture.figure.axes[0].texts if t.get_bbox_patch() is not None]
+
+
+def test_dtypes_appear_only_up_to_the_current_row():
+    rows = NETWORKS["perceptron"](device_type="cuda", dtype=torch.float16).forward
+    # called with fp32 × 3, cast fp32 → fp16, result fp16
+    assert chips(ledger_picture(rows, 0)) == ["fp32", "fp32", "fp32", "fp32", "fp16", "fp16"]
+    assert len(chips(ledger_picture(rows, 5))) > len(chips(ledger_picture(rows, 3)))
+
+
+@pytest.mark.parametrize("current", [0, 5, 20, -1])
+def test_the_current_row_is_in_view_on_a_band_of_its_own(current):
+    rows = NETWORKS["block"](device_type="cuda", dtype=torch.float16).rows
+    current = current % len(rows)
+    axes = ledger_picture(rows, current).figure.axes[0]
+    texts = {t.get_text(): t.get_position()[1] for t in axes.texts}
+    (band,) = axes.patches
+    assert band.get_y() < texts[str(current + 1)] < band.get_y() + band.get_height() <= band.get_y() + 1
+    assert len(texts.keys() & set(map(str, range(1, len(rows) + 1)))) == ROWS_IN_VIEW
+
+
+def test_a_row_without_tensors_can_be_said():
+    row = Row("", "aten::empty", (), None, (), Policy.FP32)
+    assert "empty is called with no tensors; the result is no tensor" in describe((row,), 1)

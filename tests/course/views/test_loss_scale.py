@@ -1,0 +1,213 @@
+import io
+import re
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+
+from amp_lessons import scaling
+from amp_lessons._base.text.words import relative
+from amp_lessons.course.material import data, models
+from amp_lessons.course.views import CensusView, LossScaleView
+from amp_lessons.course.views.base import states
+from amp_lessons.course.views.widgets.loss_scale import describe
+from tests.raised import lowered
+
+cross_entropy = torch.nn.functional.cross_entropy
+
+
+@pytest.fixture
+def gradients():
+    generator = torch.Generator().manual_seed(0)
+    return torch.randn(20_000, generator=generator) * torch.exp2(
+        6 * torch.randn(20_000, generator=generator) - 20
+    )
+
+
+@pytest.fixture
+def batch():
+    return data.batches(data.digits().train, 16)[0]
+
+
+@pytest.fixture
+def model():
+    return models.digits_classifier(32)
+
+
+@pytest.fixture
+def passes(model):
+    """Collect, for each forward pass, the dtype that came out of it."""
+    seen = []
+    model.register_forward_hook(lambda module, args, output: seen.append(output.dtype))
+    return seen
+
+
+@pytest.fixture
+def live(model, batch, passes):
+    return LossScaleView(model, batch, cross_entropy)
+
+
+def pixels(view):
+    return np.asarray(Image.open(io.BytesIO(view.picture.png())))
+
+
+def test_the_caption_says_what_pytorchs_own_cast_does(gradients):
+    view = CensusView(gradients)
+    for exponent in (0, 4, 8):
+        view.exponent = exponent
+        cast = (gradients * 2.0**exponent).half()
+        norm = gradients[cast == 0].norm() / gradients.norm()
+        assert (
+            f"Scale 2^{exponent}: {100 * (cast == 0).float().mean():.1f} % of 20,000 gradients vanish "
+            f"({lowered(relative(norm))} of their norm)"
+        ) in lowered(view.caption)
+        overflow = cast.isinf().sum().item()
+        assert ("none overflow" in view.caption) == (overflow == 0)
+
+
+def test_moving_the_slider_moves_the_picture(gradients):
+    view = CensusView(gradients)
+    before = pixels(view)
+    view.exponent = 12
+    after = pixels(view)
+    assert (before != after).any()
+    view.exponent = 0
+    np.testing.assert_array_equal(pixels(view), before)
+
+
+def test_a_typed_scale_does_what_the_slider_does(gradients):
+    view = CensusView(gradients)
+    view.exponent = 10
+    moved = view.caption
+    view.exponent = 0
+    view.scale = "2^10"
+    assert view.caption == moved
+    view.scale = 1000
+    assert view.caption.startswith("Scale 1000:")
+
+
+def test_the_slider_follows_a_typed_scale_and_takes_over_again(gradients):
+    view = CensusView(gradients)
+    view.scale = 1000
+    assert view.exponent == 10
+    assert view.scale == 1000
+    view.exponent = 0
+    assert view.caption.startswith("Scale 2⁰:")
+    view.scale = 1000
+    assert view.caption.startswith("Scale 1000:")
+
+
+@pytest.mark.few(2)
+@pytest.mark.parametrize("typed", ["0", "-4", "nan", "inf", "2^200", "abc", " "])
+def test_a_scale_that_is_none_is_answered_in_words_and_the_view_lives_on(gradients, typed):
+    view = CensusView(gradients)
+    before = pixels(view)
+    view.scale = typed
+    assert len(view._typed.error.split()) > 4
+    np.testing.assert_array_equal(pixels(view), before)
+    view.exponent = 3
+    assert view.caption.startswith("Scale 2³:")
+    assert view._typed.error == ""
+
+
+def test_beyond_the_sliders_ends_its_readout_says_so_until_it_is_moved(gradients):
+    view = CensusView(gradients)
+    for typed, said in (("2^-30", "below 2⁰ = 1"), ("2^50", "above 2⁴⁰ = 1,099,511,627,776"), ("2^10", "")):
+        view.scale = typed
+        assert view._slider.beyond == said
+    view.scale = "2^-30"
+    view.exponent = 3
+    assert view._slider.beyond == ""
+
+
+@pytest.mark.parametrize("typed", ["banana", " "])
+def test_examples_in_a_message_are_accepted_by_the_field(gradients, typed):
+    view = CensusView(gradients)
+    view.scale = typed
+    for example in re.search(r"Try (.*)\.", view._typed.error)[1].replace(" or ", ", ").split(", "):
+        view.scale = example
+        assert view._typed.error == ""
+
+
+def test_a_layer_is_shown_alone_and_all_layers_add_up(gradients):
+    view = CensusView({"first": gradients[:5000], "second": gradients[5000:]})
+    assert "of 20,000 gradients" in view.caption
+    view.layer = "first"
+    assert "of 5,000 gradients" in view.caption
+
+
+def test_in_bf16_nothing_vanishes(gradients):
+    view = CensusView(gradients)
+    view.dtype = torch.bfloat16
+    assert "none of 20,000 gradients vanish, none end up subnormal" in view.caption
+
+
+def test_every_move_of_the_live_view_is_a_real_backward_pass(live, model, batch):
+    for exponent in (0, 16, 40):
+        live.exponent = exponent
+        assert live.caption == describe(scaling.backward_at(model, batch, cross_entropy, 2.0**exponent))
+    assert "overflow" in live.caption
+    assert "none overflow" not in live.caption
+
+
+def test_a_move_of_the_live_view_runs_one_pass_and_another_layer_none(live, passes):
+    assert passes == [torch.float32, torch.float16]
+    live.exponent = 7
+    assert passes == [torch.float32, torch.float16, torch.float16]
+    whole = live.caption
+    live.layer = live._layer.options[1]
+    assert live.caption != whole
+    assert len(passes) == 3
+
+
+def test_the_live_view_sees_that_the_model_was_trained_on(live, model, batch):
+    torch.nn.init.normal_(next(model.parameters()))
+    live.exponent = 7
+    assert live.caption == describe(scaling.backward_at(model, batch, cross_entropy, 2.0**7))
+
+
+def test_what_cannot_be_run_at_all_is_raised(model, batch):
+    with pytest.raises(ValueError, match="one number"):
+        LossScaleView(model, batch, lambda output, target: output)
+    with pytest.raises(TypeError, match="a pair"):
+        LossScaleView(model, batch[0], cross_entropy)
+
+
+def test_the_live_view_leaves_the_model_as_it_was(live, model):
+    weights = [parameter.clone() for parameter in model.parameters()]
+    live.exponent = 5
+    live.dtype = torch.bfloat16
+    assert all(parameter.grad is None for parameter in model.parameters())
+    assert all(torch.equal(old, new) for old, new in zip(weights, model.parameters(), strict=True))
+
+
+def test_without_a_kernel_the_picture_carries_its_caption(live):
+    bundle = live._repr_mimebundle_()
+    assert bundle["text/plain"] == f"[measured] {live.caption}"
+    assert isinstance(bundle["image/png"], str)
+
+
+def test_the_page_names_the_picture_for_those_who_cannot_see_it(live):
+    page = live.children[-1]
+    assert page.alt == f"Histogram of gradients on a number line with its zones. {live.caption}"
+    assert page.caption == live.caption
+
+
+def test_zeros_and_infinities_of_the_true_gradient_are_told_apart():
+    census = scaling.census([torch.tensor([0.0, 1.0, float("inf")])])
+    assert "1 more were zero to begin with" in describe(census)
+    assert "1 were inf or nan" in describe(census)
+
+
+def test_for_a_phone_the_bars_are_drawn_when_pages_ask_and_then_follow():
+    view = CensusView(torch.tensor([2.0**-20, 2.0**-10]), exponent=3)
+    view.scale = 2.0**12
+    assert not view.picture.is_narrowed
+    with states.unpainted(view):
+        first = view.page.outlines
+        assert len(first) == 2 * len(view.picture.moving)
+        view.scale = 2.0**20
+        moved = [name for name in first if view.page.outlines[name] != first[name]]
+        assert {int(name.rpartition("-")[2]) >= len(view.picture.moving) for name in moved} == {False, True}
+    assert len(view.page.outlines) == len(view.picture.moving)

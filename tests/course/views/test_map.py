@@ -1,0 +1,72 @@
+"""The map says what was done and what comes next, with links."""
+
+from __future__ import annotations
+
+import pytest
+
+from amp_lessons import views
+from amp_lessons.course.keeping import cores
+from amp_lessons.course.lessons import shipped
+from amp_lessons.course.quizzes import of_lesson
+from amp_lessons.course.routes.catalogue import ROUTES
+from amp_lessons.course.views.base import shown
+from tests.course.views.test_lesson_end import answer
+
+LESSONS = len(shipped.heads())
+
+
+def test_it_counts_while_it_stands_there_and_names_the_next_step(monkeypatch):
+    published = []
+
+    def note(data, name=None, *, anew=False):
+        published.append((data, anew))
+
+    monkeypatch.setattr(shown, "publish", note)
+    page = views.Map()
+    page._ipython_display_()
+    assert f"0 of {LESSONS} cores done" in page.said
+    assert "1. [lesson 00](00_start_here.ipynb) ← next" in page.said
+    assert "- **[02 Autocast](02_autocast.ipynb)**: find out which dtype" in page.said
+    cores.record("00")
+    answer(of_lesson("01")[0].id, True)
+    last, anew = published[-1]
+    assert (last["text/markdown"], anew) == (page.said, True)
+    assert f"1 of {LESSONS} cores done" in page.said
+    assert "1. ✓ [lesson 00](00_start_here.ipynb)\n1. [01, *" in page.said
+    assert "Next on “I have one hour”: lesson 01" in page.children[1].value
+
+
+def test_another_route_is_chosen_by_its_control():
+    page = views.Map()
+    for each in ROUTES:
+        page.choose(each.title)
+        assert page.said.startswith(f"**{each.title}**, {each.to}")
+        assert f"Next on “{each.title}”: {each.stops[0]}" in page.children[1].value
+        assert [stop.as_markdown("") in page.said for stop in each.stops] == [True] * len(each.stops)
+    with pytest.raises(ValueError, match="no route is called 'hour'; there are: I have one hour"):
+        page.choose("hour")
+
+
+def test_it_stands_where_progress_cannot_be_read(monkeypatch):
+    monkeypatch.setenv("AMP_LESSONS_HOME", "relative")
+    assert "set AMP_LESSONS_HOME to an absolute path" in views.Map().said
+
+
+def test_the_route_that_was_chosen_is_kept_for_the_next_map_and_for_the_ends_of_lessons():
+    assert "**Next: [lesson 01" in views.LessonEnd("00").way_on()
+    views.Map().choose("I have an evening")
+    assert views.Map().said.startswith("**I have an evening**")
+    way_on = views.LessonEnd("00").way_on()
+    assert "**Next on “I have an evening”:** [lesson 03](03_loss_scaling.ipynb)" in way_on
+    assert "**Next: [lesson 03" in views.LessonEnd("02").way_on(), "lesson 02 is not on this route"
+    last = views.LessonEnd("04").way_on()
+    assert last.startswith("**That was “I have an evening”, to its end.** **Next: [lesson 05")
+
+
+def test_a_choice_that_cannot_be_kept_holds_all_the_same(monkeypatch, tmp_path):
+    page = views.Map()
+    (tmp_path / "file").touch()
+    monkeypatch.setenv("AMP_LESSONS_HOME", str(tmp_path / "file" / "below"))
+    page.choose("I have an evening")
+    assert page.said.startswith("**I have an evening**")
+    assert str(tmp_path / "file" / "below") in page.said

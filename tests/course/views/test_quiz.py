@@ -1,0 +1,100 @@
+import pytest
+
+from amp_lessons.course.keeping import answers
+from amp_lessons.course.quizzes import Choice, Question, question, questions
+from amp_lessons.course.views import Quiz
+
+
+def asked():
+    return Question("t.q", "2 + 2?", (Choice("3", "One short."), Choice("4", "Count them.", right=True)))
+
+
+def test_before_an_answer_the_text_gives_nothing_away():
+    assert Quiz(asked())._repr_mimebundle_()["text/plain"] == "2 + 2?\na) 3\nb) 4"
+
+
+def test_each_choice_is_answered_with_its_own_reason():
+    quiz = Quiz(asked())
+    quiz.choose("a")
+    assert quiz.verdict == "Not quite. One short."
+    quiz.choose("b")
+    assert quiz.verdict == "Yes. Count them."
+    assert "Yes. Count them." in quiz.children[-2].value
+
+
+def test_a_click_is_a_choice():
+    quiz = Quiz(asked())
+    quiz.children[2].click()
+    assert quiz.chosen.right
+    right, wrong = quiz.children[2], quiz.children[1]
+    assert "amp-right" in right._dom_classes
+    assert "amp-wrong" not in wrong._dom_classes
+    wrong.click()
+    assert "amp-right" not in right._dom_classes
+    assert "amp-wrong" in wrong._dom_classes
+
+
+def says(quiz):
+    """Return what a quiz says below its answers, and the signs on these."""
+    signs = [each._dom_classes for each in quiz.children[1:-2]]
+    return quiz.children[-2].value, [set(each) & {"amp-right", "amp-wrong"} for each in signs]
+
+
+def test_the_next_day_the_first_answer_is_shown_and_can_be_put_away():
+    floor = question("scaling.floor")
+    wrong = next(k for k, choice in enumerate(floor.choices) if not choice.right)
+    Quiz("scaling.floor").choose("abcd"[wrong])
+    later = Quiz("scaling.floor")
+    said, signs = says(later)
+    assert f"Your first answer, on {answers.read().first['scaling.floor'].at[:10]}. Not quite." in said
+    assert signs == [{"amp-wrong"} if k == wrong else set() for k in range(len(floor.choices))]
+    assert later.chosen is None, "a stored page must not hold whose answer it was"
+    later.children[-1].click()
+    assert says(later) == ("", [set()] * len(floor.choices))
+    assert later.children[-1].layout.display == "none"
+
+
+def test_an_answer_kept_by_an_older_version_is_told_without_a_sign():
+    answers.record("scaling.floor", True)
+    said, signs = says(Quiz("scaling.floor"))
+    assert "It was right." in said
+    assert not any(signs)
+
+
+def test_a_question_of_no_lesson_begins_anew_each_time():
+    Quiz(asked()).choose("a")
+    assert says(Quiz(asked()))[0] == ""
+
+
+@pytest.mark.parametrize("letter", ["c", "", "ab", "A"])
+def test_an_answer_that_is_not_there_is_refused_in_words(letter):
+    with pytest.raises(ValueError, match="choose one of a, b"):
+        Quiz(asked()).choose(letter)
+
+
+def test_without_a_kernel_the_answer_can_be_unfolded():
+    shown = Quiz(asked())._repr_mimebundle_()["text/markdown"]
+    assert shown.index("b) 4") < shown.index("<details>") < shown.index("Count them.")
+
+
+@pytest.mark.parametrize("rights", [(False, False), (True, True)])
+def test_a_question_has_exactly_one_right_answer(rights):
+    with pytest.raises(ValueError, match="right"):
+        Question("t.q", "?", tuple(Choice("x", "y", right) for right in rights))
+
+
+def test_an_unknown_question_names_the_nearest():
+    with pytest.raises(KeyError, match=r"scaling\.floor"):
+        question("scaling.flor")
+
+
+def test_the_questions_of_the_course_explain_every_choice():
+    for id, q in questions().items():
+        assert 2 <= len(q.choices) <= 4, id
+        assert len({choice.text for choice in q.choices}) == len(q.choices), id
+        assert all(len(choice.why.split()) >= 4 for choice in q.choices), id
+
+
+def test_the_right_answer_is_not_always_in_the_same_place():
+    places = [[choice.right for choice in q.choices].index(True) for q in questions().values()]
+    assert max(places.count(place) for place in set(places)) <= 0.6 * len(places)

@@ -1,0 +1,86 @@
+"""The views of what rounding does to updates, products and blocks."""
+
+import pytest
+import torch
+
+from amp_lessons.course.views import OutlierView, UpdateView, product_errors
+from amp_lessons.formats import BLOCK_FORMATS, FORMATS, per_tensor
+
+
+def bf16_loop(update, steps):
+    weight = torch.tensor(1.0, dtype=torch.bfloat16)
+    for _ in range(steps):
+        weight = (weight.float() + update).bfloat16()
+    return weight.item()
+
+
+@pytest.mark.parametrize("exponent", [-12, -8, -7, -2])
+def test_the_plain_weight_is_the_one_that_pytorch_arrives_at(exponent):
+    view = UpdateView(exponent, steps=100)
+    assert f"plain {bf16_loop(2.0**exponent, 100):.6g}," in view.caption
+
+
+def test_the_fp32_copy_arrives_at_the_rounded_exact_sum():
+    view = UpdateView(-10, steps=300)
+    exact = 1 + 300 * 2.0**-10
+    assert f"1 plus 300 times 2⁻¹⁰ is {exact:.6g}." in view.caption
+    assert f"fp32 copy {torch.tensor(exact).bfloat16().item():.6g}," in view.caption
+
+
+def test_controls_change_caption_and_picture():
+    view = UpdateView(steps=50)
+    seen = {(view.caption, view.picture.pixels().tobytes())}
+    view.exponent = -6
+    seen.add((view.caption, view.picture.pixels().tobytes()))
+    view.format = "fp8_e4m3"
+    seen.add((view.caption, view.picture.pixels().tobytes()))
+    assert len(seen) == 3
+    assert "kept in fp8_e4m3" in view.caption
+
+
+def test_product_errors_are_said_and_drawn():
+    errors = {("bf16", "fp32"): [0.0023, 0.0022], ("bf16", "bf16"): [0.005, 0.07]}
+    view = product_errors([16, 4096], errors)
+    assert view.caption == (
+        "From 16 to 4096 products per sum. "
+        "bf16 with sums in fp32: 0.23 % → 0.22 %; bf16 with sums in bf16: 0.5 % → 7 %."
+    )
+    drawn = [list(line.get_ydata()) for line in view.picture.figure.axes[0].lines]
+    assert drawn == list(errors.values())
+
+
+def normal_matrix():
+    return torch.randn(32, 64, generator=torch.Generator().manual_seed(0))
+
+
+def test_the_outlier_costs_fp4_everything_and_a_block_only_itself():
+    matrix = normal_matrix()
+    view = OutlierView(matrix, 10, [per_tensor(FORMATS["fp4_e2m1"]), BLOCK_FORMATS["mxfp4"]])
+    assert "fp4_e2m1 per tensor over 99.9 %" in view.caption
+    whole, block = (axes.images[0].get_array() for axes in view.picture.figure.axes)
+    dark = whole[0, 0]
+    assert (whole == dark).all(-1).sum() == matrix.numel() - 1
+    lost = (block == dark).all(-1)
+    assert lost[16, 33:].all(), "the rest of the outlier's block of 32"
+    assert lost.mean() < 0.2
+
+
+def test_without_an_outlier_little_is_lost():
+    view = OutlierView(normal_matrix(), 0, [per_tensor(FORMATS["fp8_e4m3"])])
+    assert view.caption == "One element of 2,048 is 2⁰ = 1. These become zero: fp8_e4m3 per tensor none."
+    view.exponent = 16
+    assert "2¹⁶ = 65,536" in view.caption
+    assert "none" not in view.caption
+
+
+def test_the_learners_matrix_is_left_alone():
+    matrix = normal_matrix()
+    before = matrix.clone()
+    OutlierView(matrix, 4)
+    assert torch.equal(matrix, before)
+
+
+@pytest.mark.parametrize("shape", [(4,), (0, 3), (2, 2, 2)])
+def test_what_is_no_matrix_is_refused(shape):
+    with pytest.raises(ValueError, match="Give a matrix"):
+        OutlierView(torch.zeros(shape))

@@ -1,0 +1,178 @@
+"""What a view puts below its cell: two outputs, of which the page shows the one that it can."""
+
+from __future__ import annotations
+
+import re
+from html import unescape
+from html.parser import HTMLParser
+
+import ipywidgets
+import pytest
+import torch
+from IPython.core.formatters import DisplayFormatter
+
+from amp_lessons import views
+from amp_lessons.course.views.base.shown import WIDGET_VIEW, Arrival
+
+MAKE = {
+    "view": lambda: views.BitView("0.1", "fp16"),
+    "moving view": lambda: views.CensusView(torch.ones(3)),
+    "quiz": lambda: views.Quiz("scaling.floor"),
+    "card": lambda: views.ExerciseCard("decode_bits"),
+}
+
+
+@pytest.fixture(params=MAKE)
+def shown(request):
+    return MAKE[request.param]()
+
+
+@pytest.fixture
+def outputs(monkeypatch):
+    """Collect what is put below the cell."""
+    published = []
+    monkeypatch.setattr("amp_lessons.course.views.base.shown.publish", published.append)
+    return published
+
+
+@pytest.fixture(params=["ipywidgets 7", "ipywidgets 8"])
+def page(request, monkeypatch):
+    """A page that shows what the kernel publishes, whatever its version."""
+    monkeypatch.setattr("amp_lessons.course.views.base.shown.has_page", lambda: True)
+    if request.param == "ipywidgets 7":
+        # There a widget puts itself on the page, and knows nothing of bundles.
+        monkeypatch.delattr(ipywidgets.Widget, "_repr_mimebundle_", raising=False)
+
+
+@pytest.fixture
+def no_page(monkeypatch):
+    """A program that runs the cells."""
+    monkeypatch.setattr("amp_lessons.course.views.base.shown.has_page", lambda: False)
+
+
+def displayed(thing):
+    """Return the bundle that IPython makes of the last line of a cell; empty if it was displayed already."""
+    return DisplayFormatter().format(thing)[0]
+
+
+def rules_of(shown):
+    """Return the rules that a view, once on the page, puts there."""
+    return [each.rules for each in shown.children if isinstance(each, Arrival)]
+
+
+def readable(html):
+    """Return the text of some HTML, without its style sheets."""
+    reader = HTMLParser()
+    found = []
+    reader.handle_data = lambda text: found.append(text) if reader.get_starttag_text() != "<style>" else None
+    reader.feed(html)
+    return " ".join(" ".join(found).split())
+
+
+def test_where_there_is_no_page_one_output_holds_everything(shown, outputs, no_page):
+    bundle = displayed(shown)
+    assert bundle[WIDGET_VIEW]["model_id"] == shown.model_id
+    assert bundle["text/plain"]
+    assert outputs == []
+
+
+def test_on_a_page_something_to_read_comes_first_and_then_the_controls(shown, outputs, page):
+    assert displayed(shown) == {}
+    still, live = outputs
+    assert {*still} == {"text/html", "text/plain"}
+    assert still["text/plain"]
+    assert readable(still["text/html"]).startswith("▶ To get the controls, click here, then menu ")
+    assert live == {
+        WIDGET_VIEW: {"version_major": 2, "version_minor": 0, "model_id": shown.model_id},
+        "text/plain": "",
+    }
+
+
+def test_the_controls_stay_hidden_until_they_arrive(shown, outputs, page):
+    displayed(shown)
+    (name,) = (each for each in shown._dom_classes if each.startswith("amp-live-"))
+    assert f".{name} {{ display: none !important }}" in outputs[0]["text/html"]
+    (rules,) = rules_of(shown)
+    assert f".{name}.{name}:not(.jupyter-widgets-disconnected) {{ display: flex !important }}" in rules
+    (hidden,) = re.findall(r"\.(amp-stand-in-\w+) { display: none }", rules)
+    assert f'<div class="{hidden}">' in outputs[0]["text/html"]
+
+
+def test_a_view_that_replaces_its_controls_stays_shown(outputs, page):
+    view = views.DrillView()
+    displayed(view)
+    rules = rules_of(view)
+    controls = view.children
+    view.start()
+    assert view.children != controls
+    assert rules_of(view) == rules
+    assert view.children[0] is controls[0]  # what comes first is not drawn anew
+
+
+def test_what_has_no_controls_is_no_widget_on_a_page(outputs, page):
+    still = views.curves({"fp32": [2.0, 1.0]}, "Falling.")
+    displayed(still)
+    (shown,) = outputs
+    assert WIDGET_VIEW not in shown
+    assert readable(shown["text/html"]) == "Falling."
+
+
+def test_shown_again_it_is_the_same(shown, outputs, page):
+    displayed(shown)
+    displayed(shown)
+    assert outputs[:2] == outputs[2:]
+    assert len({*shown.children}) == len(shown.children)
+
+
+def test_a_view_stands_in_as_its_picture_with_its_caption(outputs, page):
+    view = views.CensusView(torch.ones(3))
+    displayed(view)
+    html = outputs[0]["text/html"]
+    assert html.count('src="data:image/png;base64,') == 1
+    assert readable(html).endswith(view.caption)
+
+
+def test_a_view_without_a_picture_stands_in_as_its_sentence(outputs, page):
+    view = views.CensusView(torch.ones(3))
+    view._picture = None
+    view.say("Nothing to draw.")
+    displayed(view)
+    assert readable(outputs[0]["text/html"]).endswith("Nothing to draw.")
+
+
+def test_a_question_can_be_read_and_its_answer_unfolded(outputs, page):
+    quiz = views.Quiz("scaling.floor")
+    displayed(quiz)
+    html = outputs[0]["text/html"]
+    text = readable(html)
+    assert quiz.question.text in text
+    for letter, choice in zip("abc", quiz.question.choices, strict=False):
+        assert f"{letter}) {choice.text}" in text
+    before, _, after = html.partition("<details>")
+    assert quiz.question.answer.why in readable(after)
+    assert quiz.question.answer.why not in readable(before)
+
+
+def test_a_task_can_be_read_and_its_hints_unfolded_and_not_the_solution(outputs, page):
+    card = views.ExerciseCard("decode_bits")
+    displayed(card)
+    html = outputs[0]["text/html"]
+    assert card.exercise.title in readable(html)
+    assert [html.count(f"<summary>Hint {n}</summary>") for n in range(5)] == [0, 1, 1, 1, 0]
+    assert card.exercise.solution_source not in html
+    assert 'exercises.solution("decode_bits")' in unescape(html)
+
+
+def test_a_closed_view_is_no_error(outputs, page):
+    view = views.CensusView(torch.ones(3))
+    view.close()
+    assert "text/plain" in displayed(view)
+    assert outputs == []
+
+
+def test_a_card_answers_where_a_button_cannot_take_the_focus(monkeypatch):
+    monkeypatch.delattr(ipywidgets.DOMWidget, "focus", raising=False)
+    card = views.ExerciseCard("decode_bits")
+    card._solution_button.click()
+    card._question._answer(True)
+    assert card._solution_html.value

@@ -1,0 +1,87 @@
+"""The questions about symptoms as buttons: forward, back, to an end; and the table without a kernel."""
+
+from __future__ import annotations
+
+import pytest
+
+from amp_lessons import views
+from amp_lessons.course.clinic.symptoms import SYMPTOMS, paths
+from tests.course.views.hands import press
+
+
+@pytest.fixture
+def tree():
+    return views.SymptomTree()
+
+
+def seen(tree):
+    return [made.description for made in tree._buttons if made.layout.display != "none"]
+
+
+def test_every_way_can_be_pressed_to_its_end(tree):
+    for path in paths():
+        tree.start_again()
+        for _, answer in path.answered:
+            assert answer.text in seen(tree)
+            press(tree, answer.text)
+        assert tree.end is path.end
+        assert seen(tree) == []
+        assert path.end.cause.split("'")[0][:30] in tree.children[0].value
+
+
+def test_back_takes_one_answer_back_and_start_again_all(tree):
+    tree.answer("the loss is NaN or inf")
+    tree.answer("bf16")
+    press(tree, "Back")
+    assert tree.answers == tuple(each.text for each in SYMPTOMS.answers[0].then.answers)
+    tree.answer("bf16")
+    press(tree, "Start again")
+    assert tree.answers == tuple(each.text for each in SYMPTOMS.answers)
+    press(tree, "Back")
+    assert tree.answers == tuple(each.text for each in SYMPTOMS.answers)
+
+
+def test_an_answer_that_is_not_there_is_refused_in_words(tree):
+    with pytest.raises(ValueError, match="the loss is flat"):
+        tree.answer("the loss is fat")
+    tree.answer("the memory is full")
+    tree.answer("from the first step on")
+    with pytest.raises(ValueError, match="this is an end"):
+        tree.answer("yes")
+
+
+def test_the_lines_of_an_end_are_for_a_new_cell(tree):
+    assert "answer the questions first" in tree.next_cell()
+    tree.answer("the memory is full")
+    tree.answer("from the first step on")
+    assert tree.next_cell() == tree.end.code, "elsewhere than in a notebook"
+
+
+def test_in_a_notebook_they_are_put_there(tree, monkeypatch):
+    cells = []
+    shell = type("Shell", (), {"set_next_input": lambda self, code: cells.append(code)})
+    monkeypatch.setattr("amp_lessons.course.views.widgets.symptoms.get_ipython", shell)
+    tree.next_cell()
+    assert cells == []
+    tree.answer("the memory is full")
+    tree.answer("from the first step on")
+    tree.next_cell()
+    assert cells == [tree.end.code]
+
+
+def test_without_a_kernel_every_way_can_be_read(tree):
+    bundle = tree._repr_mimebundle_()
+    rows = [line for line in bundle["text/markdown"].splitlines() if line.startswith("- ")]
+    assert len(rows) == len(list(paths())) == tree.stand_in().count("<li>")
+    assert all(f"**{path.end.cause}**" in row for path, row in zip(paths(), rows, strict=True))
+    first = "fp16, with fp32 weights · From when on? from the first batch · And all in fp32? "
+    assert rows[0].startswith("- In which dtype?")
+    assert first in rows[0]
+    assert "and the weights below 65,504? yes" in bundle["text/markdown"]
+    assert bundle["text/plain"].splitlines()[:2] == [SYMPTOMS.text, "- the loss is NaN or inf"]
+
+
+def test_what_was_answered_is_said_again(tree):
+    tree.answer("the loss is flat")
+    assert "<em>the loss is flat</em>" in tree.children[0].value
+    assert tree._repr_mimebundle_()["text/plain"].startswith(f"{SYMPTOMS.text} the loss is flat\n")

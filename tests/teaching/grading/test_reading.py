@@ -1,0 +1,100 @@
+"""What is taken out of a notebook: the attempt, what it needs, and nothing else."""
+
+from __future__ import annotations
+
+import ast
+import json
+
+import pytest
+
+from amp_lessons.teaching.grading import reading
+from amp_lessons.teaching.grading.reading import UnreadableNotebookError, attempts_in, cells_of
+from amp_lessons.teaching.grading.submissions import submissions_in
+
+WANTED = {
+    "id": "double",
+    "names": ["double"],
+    "stub": "def double(x):\n    raise NotImplementedError",
+    "solutions": [],
+    "lesson": "03",
+    "check": 'views.check("double", double)',
+}
+CHECK = 'views.check("double", double)'
+
+
+def found(*sources: str):
+    cells = [{"cell_type": "code", "source": source, "outputs": []} for source in sources]
+    return attempts_in(json.dumps({"cells": cells}), [WANTED])[0]
+
+
+def needed(source: str, *names: str) -> str:
+    return "\n".join(map(ast.unparse, reading.needed(names, ast.parse(source).body)))
+
+
+def test_an_attempt_brings_what_it_mentions():
+    source = "import os, math\nTWO = 2\nmodel = train()\ndef helper(x): return x * TWO\n"
+    source += "def f(model): return helper(math.pi)"
+    taken = needed(source, "f")
+    assert "import math" in taken
+    assert "TWO = 2" in taken
+    assert "helper" in taken
+    assert "os" not in taken
+    assert "train()" not in taken
+
+
+def test_the_last_definition_counts():
+    assert needed("def f(): return 1\ndef f(): return 2", "f") == "def f():\n    return 2"
+
+
+def test_the_definition_above_the_check_counts():
+    assert "return 2" in found("def double(x): return 2", CHECK, "def double(x): return 3").source
+
+
+def test_one_below_the_check_counts_where_the_stub_was_left():
+    assert "return 3" in found(WANTED["stub"], CHECK, "def double(x): return 3").source
+
+
+def test_other_cells_are_left_where_they_are():
+    taken = found("from amp_lessons import views\nviews.check = print", "def double(x): return 2 * x", CHECK)
+    assert "views" not in taken.source
+    assert taken.state == "written"
+
+
+@pytest.mark.parametrize(
+    ("sources", "state"),
+    [
+        ((WANTED["stub"], CHECK), "stub"),
+        (("def double(x):\n    '''My words.'''\n    raise NotImplementedError  # later", CHECK), "stub"),
+        ((CHECK,), "missing"),
+        (("%matplotlib inline\n!ls\ndef double(x): return 2 * x", CHECK), "written"),
+        ((f"def double(x) return\n{CHECK}",), "not python"),
+    ],
+)
+def test_the_state_of_an_attempt(sources, state):
+    assert found(*sources).state == state
+
+
+@pytest.mark.parametrize("text", ["", "[]", "{}", '{"cells": 3}', "[" * 100_000, '{"cells": [3]}'])
+def test_what_is_no_notebook_is_said(text):
+    with pytest.raises(UnreadableNotebookError):
+        cells_of(text)
+
+
+def test_a_copy_with_other_names_is_a_copy():
+    source = "\n".join(
+        f"def f(a, b):\n    '''{i}'''\n    c = a + b * {i}\n    return [c for d in a]" for i in range(5)
+    )
+    renamed = ast.parse(
+        source.replace("(a, b)", "(p, q)").replace("a + b", "p + q").replace("in a", "in p")
+    ).body
+    assert reading.same_as_any(renamed, [source])
+    assert not reading.same_as_any(ast.parse(source.replace("+", "-")).body, [source])
+
+
+def test_learners_are_told_by_folders_and_by_names(tmp_path):
+    for name in ("ada.ipynb", "bob_03_loss_scaling.ipynb", "eve/x.ipynb", "eve/.ipynb_checkpoints/y.ipynb"):
+        path = tmp_path / name
+        path.parent.mkdir(exist_ok=True, parents=True)
+        path.write_text("{}")
+    learners = {each.learner: len(each.notebooks) for each in submissions_in(tmp_path)}
+    assert learners == {"ada": 1, "bob": 1, "eve": 1}

@@ -1,0 +1,157 @@
+"""The wall: whatever runs behind it reaches nothing, takes no more than it may, and is gone afterwards."""
+
+from __future__ import annotations
+
+import os
+import time
+from pathlib import Path
+
+import pytest
+
+from amp_lessons._base.worker import client as worker
+from amp_lessons._base.worker.plain import Handle
+from amp_lessons.teaching.grading import frames, processes
+from amp_lessons.teaching.grading.processes import EndedError, Limits, walled_host
+
+FORGES = """import os
+for descriptor in range(3, 64):
+    try:
+        os.write(descriptor, b'forged' * 10)
+    except OSError:
+        pass
+return 1"""
+SMALL = Limits(memory_bytes=2**30, processes=16)
+
+needs_namespaces = pytest.mark.skipif(
+    not processes.surroundings().apart, reason="this machine allows no namespaces, which grading says"
+)
+
+
+def answer(body: str, limit_s: float = 60.0, limits: Limits = SMALL):
+    """Return what ``attempt()``, with this body, returns in a worker behind the wall, or how it fails."""
+    source = "def attempt():\n" + "\n".join(f"    {line}" for line in body.splitlines())
+    payload = {"source": source, "names": ["attempt"]}
+    within = worker.Limits(limit_s, limits.memory_bytes)
+    with walled_host(limits, limit_s + limits.start_s) as host:
+        try:
+            with worker.Worker(host, payload, within) as attempt:
+                return attempt.call(Handle(0))
+        except worker.Raised as raised:
+            return raised
+
+
+def test_what_an_attempt_returns_comes_back():
+    assert answer("return 3") == 3
+
+
+@needs_namespaces
+def test_nothing_is_to_be_seen_or_written(tmp_path):
+    secret = tmp_path / "secret"
+    secret.write_text("points")
+    said = answer(
+        f"""import os, pathlib
+there = [os.path.exists(path) for path in ({str(secret)!r}, "/root/.ssh", "/home", "/var", "/etc/passwd")]
+import amp_lessons.teaching.grading.wall as wall
+writable = [path for path in ("/", "/usr", os.path.dirname(wall.__file__)) if os.access(path, os.W_OK)]
+return any(there), len(writable), len([name for name in os.listdir("/proc") if name.isdecimal()])"""
+    )
+    assert said == (False, 0, 2)  # its host and itself
+
+
+@needs_namespaces
+def test_there_is_no_network():
+    said = answer(
+        'import socket\nsocket.create_connection(("93.184.216.34", 80), 3)',
+    )
+    assert said.kinds[0] == "OSError"
+    assert "unreachable" in said.text
+
+
+@needs_namespaces
+def test_the_solutions_are_not_to_be_had():
+    said = answer("from amp_lessons.course.exercises.decode_bits.solution import decode_bits")
+    assert said.kinds[0] in ("ImportError", "ModuleNotFoundError")
+    looks = "import amp_lessons, glob, os\nroot = os.path.dirname(amp_lessons.__file__)\n"
+    assert answer(f"{looks}return glob.glob(root + '/**/solution.py', recursive=True)") == []
+
+
+@needs_namespaces
+def test_it_kills_nobody():
+    said = answer(
+        """import os, signal
+killed = []
+for pid in (os.getppid(), -1, *range(2, 500)):
+    try:
+        if pid != os.getpid(): os.kill(pid, signal.SIGKILL); killed.append(pid)
+    except OSError:
+        pass
+return killed"""
+    )
+    assert said == [1]  # its host, the first process there, which outlives that signal
+
+
+@pytest.mark.thorough
+def test_without_namespaces_limits_still_hold_and_the_output_says_so(monkeypatch):
+    without = processes.Surroundings(apart=False, as_stranger=False)
+    monkeypatch.setattr(processes, "surroundings", lambda: without)
+    home = answer("import os\nreturn os.getcwd()")
+    assert not Path(home).exists()
+    assert what_became_of("hog = []\nwhile True: hog.append(bytearray(2**24))") in ("ended", "raised")
+    assert what_became_of("while True: pass") == "ended"
+    assert "with the network" in str(without)
+
+
+def what_became_of(body: str) -> str:
+    try:
+        return "raised" if isinstance(answer(body, limit_s=4.0), worker.Raised) else "answered"
+    except (worker.Ended, EndedError):
+        return "ended"
+
+
+@pytest.mark.few(3)
+@pytest.mark.parametrize(
+    "body",
+    [
+        "import os\nos._exit(0)",
+        "import ctypes\nctypes.string_at(0)",
+        "while True: pass",
+        "import os\nwhile os.getpid(): os.write(2, b'x' * 4096)",
+        FORGES,
+        "hog = []\nwhile True: hog.append(bytearray(2**24))",
+        "import os\nwhile True:\n    if os.fork() == 0: os.setsid()",
+    ],
+    ids=["ends", "crashes", "loops", "floods", "forges", "fills memory", "multiplies"],
+)
+def test_what_does_not_answer_ends(body):
+    began = time.monotonic()
+    assert what_became_of(body) in ("ended", "raised")
+    assert time.monotonic() - began < 60
+
+
+@needs_namespaces
+def test_nothing_is_left_in_the_background():
+    source = "import subprocess, sys\nsubprocess.Popen(['sleep', '918273'], start_new_session=True)\nreturn 1"
+    said = answer(source)
+    assert said == 1
+    assert not running("918273")
+
+
+def running(word: str) -> list[str]:
+    found = []
+    for path in Path("/proc").glob("[0-9]*/cmdline"):
+        try:
+            words = path.read_bytes().split(b"\0")
+        except OSError:
+            continue
+        if word.encode() in words:
+            found.append(str(path))
+    return found
+
+
+def test_a_message_that_is_too_long_is_not_read():
+    reading, writing = os.pipe()
+    os.write(writing, (10**12).to_bytes(8, "big"))
+    with pytest.raises(frames.BrokenFrameError, match="are allowed"):
+        frames.read(reading)
+    os.close(reading)
+    os.close(writing)
