@@ -24,13 +24,16 @@ wrong(
 )
 SCALED = "return loss * self._scale"
 wrong(
-    "scales_in_place", "changes_loss", "by 65,536 with", (SCALED, "loss *= self._scale\n        return loss")
+    "scales_in_place",
+    "changes_loss",
+    "from 1.3125 to 10.5",
+    (SCALED, "loss *= self._scale\n        return loss"),
 )
 wrong("scales_by_mul_", "changes_loss", "from 1.3125 to 10.5", (SCALED, "return loss.mul_(self._scale)"))
 wrong(
     "clears_the_loss",
     "changes_loss",
-    "a loss logged after it is wrong",
+    "from 1.3125 to 0",
     (SCALED, "scaled = loss * self._scale\n        loss.data.zero_()\n        return scaled"),
 )
 wrong("unscale_does_nothing", "unscale", "after unscale_", (UNSCALE, ""))
@@ -127,9 +130,14 @@ wrong(
     ("            optimizer.step()\n", "            optimizer.step()\n            optimizer.step()\n"),
 )
 wrong(
-    "never_steps", "never_steps", "did not change", ("            optimizer.step()\n", "            pass\n")
+    "never_steps", "never_steps", "no step was made", ("            optimizer.step()\n", "            pass\n")
 )
-wrong("ignores_init_scale", "init_scale", "init_scale", ("self._scale = init_scale", "self._scale = 65536.0"))
+wrong(
+    "ignores_init_scale",
+    "init_scale",
+    "65536 instead of 8",
+    ("self._scale = init_scale", "self._scale = 65536.0"),
+)
 wrong(
     "get_scale_returns_none", "get_scale", "None", ("        return self._scale\n", "        self._scale\n")
 )
@@ -235,7 +243,7 @@ class Gradients(TABLE.changed()):
             self.unscale_(optimizer)
 
 
-@TABLE.mistake("steps_on_overflow", "momentum or weight decay may move them")
+@TABLE.mistake("steps_on_overflow", "zeros in its place")
 class StepsOnZeros(Gradients):
     def step(self, optimizer):
         self.see_to_unscaling(optimizer)
@@ -253,7 +261,7 @@ class ReplacesWhatIsNotFinite(Gradients):
         optimizer.step()
 
 
-@TABLE.mistake("overflow_clipped_away", "clipped afterwards")
+@TABLE.mistake("overflow_clipped_away", "clipped after unscale_")
 class LooksInStepOnly(Gradients):
     def unscale_(self, optimizer):
         torch._foreach_div_(self.gradients(optimizer), self._scale)
@@ -266,7 +274,7 @@ class LooksInStepOnly(Gradients):
             optimizer.step()
 
 
-@TABLE.mistake("steps_by_hand", "optimizer.step() was not called")
+@TABLE.mistake("steps_by_hand", "optimizer.step() was called 0 times")
 class StepsByHand(Gradients):
     def step(self, optimizer):
         self.see_to_unscaling(optimizer)
@@ -305,7 +313,7 @@ class UnscalesOnce(Gradients):
             super().unscale_(optimizer)
 
 
-@TABLE.correct("step_clears_gradients")
+@TABLE.correct()
 class StepsWithoutGradients(Gradients):
     """Takes the gradients away: no optimizer moves a weight that has none."""
 
@@ -320,13 +328,13 @@ LOWER = "            self._scale *= self._backoff_factor\n"
 wrong(
     "interval_hard_coded",
     "growth_late",
-    "another number than the argument growth_interval",
+    "8 to 8 instead of 32",
     ("== self._growth_interval", "== 2000"),
 )
 wrong(
     "backoff_hard_coded",
     "backoff",
-    "backoff_factor makes it",
+    "32 to 16 instead of 8",
     (LOWER, LOWER.replace("self._backoff_factor", "0.5")),
 )
 
@@ -337,7 +345,6 @@ right(
         "            optimizer.step()\n",
         "            optimizer.step()\n        else:\n            optimizer.zero_grad()\n",
     ),
-    notes=("step_clears_gradients",),
 )
 right(
     "lowered_in_step",
@@ -436,7 +443,7 @@ wrong(
 wrong(
     "never_below_one",
     "backoff",
-    "after an overflow",
+    "2 to 1 instead of 0.5",
     ("self._scale *= self._backoff_factor", "self._scale = max(1.0, self._scale * self._backoff_factor)"),
 )
 
@@ -455,7 +462,7 @@ wrong(
 )
 
 
-@TABLE.mistake("clipping_undone", "as they were before that")
+@TABLE.mistake("clipping_undone", "as they were before")
 class AppliesCopies(Gradients):
     def unscale_(self, optimizer):
         super().unscale_(optimizer)
@@ -500,7 +507,7 @@ wrong(
 wrong(
     "counts_in_a_default_argument",
     "state_shared",
-    "there has been another LossScaler",
+    "a second LossScaler",
     ("growth_interval=2000):\n", 'growth_interval=2000, counts={"clean": 0}):\n'),
     (
         "        self._clean_steps = 0\n        self._unscaled = False",

@@ -1,85 +1,139 @@
-"""Clean iterations and overflows in a worker, one after another, and what a scaler does in each of them."""
+"""A training with a loss scaler, clean iterations and overflows one after another, and what is seen there."""
 
 from __future__ import annotations
 
-import inspect
 import math
 from collections.abc import Callable, Sequence
-from typing import Any
+from dataclasses import dataclass
+from numbers import Real
+from typing import Any, NoReturn
+from unittest import mock
 
 import torch
 from torch import Tensor
 
 from amp_lessons._base.text.describing import describe
-from amp_lessons._base.worker.serving import told
 from amp_lessons.course.exercises import bed_there
 
 OVERFLOWS = {"inf": math.inf, "-inf": -math.inf, "nan": math.nan, "last": math.inf, "clip": math.inf}
 """What an iteration with an overflow puts into a gradient, by its kind."""
 
 LARGE = 2e38  # a sum of two, and the square of one, is inf in fp32
+_NOTHING = torch.empty(0)
 
 
-METHODS = ("scale", "unscale_", "step", "update", "get_scale")
+@dataclass
+class Iteration:
+    """What is seen in one iteration; gradients and movements are flat tensors of three numbers."""
+
+    event: str
+    scale_before: float = 0.0
+    scaled_loss: float = 0.0
+    loss: float = 0.0  # what the caller's tensor holds when scale has returned
+    unscaled: Tensor | None = None  # what unscale_ left, where it was called and no gradient overflowed
+    moved: Tensor = _NOTHING  # by how much the weights became smaller
+    steps: int = 0  # of the optimizer
+    left: Tensor = _NOTHING  # the gradients after step
+    replaced: bool = False  # whether other tensors than backward's were in .grad then
+    scale_after_step: float = 0.0
+    scale_after: float = 0.0
+    returned: Any = None  # as which get_scale returned it
+    scale_kept: float = 0.0  # what get_scale returned for scale_before, as it is at the end
 
 
-class NoGraphError(Exception):
-    """What scale() returned is nothing that backward can start from."""
+class _StoppedError(Exception):
+    """No iteration goes on like this: a method is missing, or has not returned what it should."""
 
 
-class NoMethodError(Exception):
-    """The scaler has something else than methods under the names ``instead``, or nothing (None)."""
+class Run:
+    """A scaler beside three parameters in two groups of one optimizer, whose steps are counted."""
 
-    def __init__(self, instead: dict[str, Any]) -> None:
-        super().__init__(instead)
-        self.instead = instead
-
-
-class _Training:
-    """Three parameters in two groups of one optimizer, whose steps are counted."""
-
-    def __init__(self) -> None:
-        self.first = torch.nn.Parameter(torch.tensor([1.0, -2.0]))
-        self.second = torch.nn.Parameter(torch.tensor([[0.5]]))
-        self.unused = torch.nn.Parameter(torch.zeros(2))
-        groups = [{"params": [self.first, self.unused]}, {"params": [self.second]}]
+    def __init__(self, make: Callable[[], Any], another: Callable[[], Any] | None = None) -> None:
+        """Make nothing yet; ``another`` makes a second scaler that is in use in each iteration."""
+        self.make, self.another = make, another
+        self.first, self.second, unused = (torch.nn.Parameter(torch.zeros(n)) for n in (2, 1, 2))
+        groups = [{"params": [self.first, unused]}, {"params": [self.second]}]
         self.optimizer = torch.optim.SGD(groups, lr=1.0)
-        self.steps = 0
         self.optimizer.register_step_pre_hook(self._count)
+        self.steps = 0
+        self.doing, self.count = "", 1  # the method that was called last, and in which iteration
+        self.stopped: tuple[str, str] | None = None  # a code, and what was seen
+
+    def through(self, events: Sequence[str]) -> list[Iteration]:
+        """Make the scaler and take it through the iterations of a scenario."""
+        self.scaler, seen = self.make(), list(map(Iteration, events))
+        for self.count, each in enumerate(seen, 1):
+            self._iterate(each)
+        return seen
+
+    def _iterate(self, seen: Iteration) -> None:
+        self.optimizer.zero_grad()
+        weights, steps = torch.tensor([1.0, -2.0, 0.5]), self.steps
+        self.first.data, self.second.data = weights[:2].clone(), weights[2:].clone()
+        loss = (self.first * torch.tensor([0.25, -0.5]) * self.count).sum() + self.second.sum() * 0.125
+        kept = self._call("get_scale")
+        seen.scale_before = self._number(kept)
+        scaled = self._call("scale", loss)
+        seen.loss = loss.item()
+        if isinstance(scaled, Tensor) and scaled.grad_fn is not None:
+            scaled.backward()
+        tensors = self._tensors()
+        if not tensors:
+            self._stop(
+                "scale", f"scale(loss) is {describe(scaled)}: its backward() cannot reach the parameters"
+            )
+        seen.scaled_loss = scaled.item()
+        if seen.event in OVERFLOWS:
+            tensors[seen.event == "last"][0] = OVERFLOWS[seen.event]
+        if seen.event == "large":
+            tensors[0].fill_(LARGE)
+        if seen.event in ("u", "c", "clip"):
+            self._call("unscale_", self.optimizer)
+            seen.unscaled = None if seen.event == "clip" else self._gradients()
+        if seen.event in ("c", "clip"):
+            for gradient in self._tensors():
+                gradient.clamp_(-1.0, 1.0)
+        if self.another is not None:
+            Run(self.another).through(["inf"])
+        self._call("step", self.optimizer)
+        seen.moved = weights - torch.cat([self.first.detach(), self.second.detach()])
+        seen.steps = self.steps - steps
+        seen.left = self._gradients()
+        seen.replaced = any(a is not b for a, b in zip(self._tensors(), tensors, strict=False))
+        seen.scale_after_step = self._number(self._call("get_scale"))
+        self._call("update")
+        seen.returned = self._call("get_scale")
+        seen.scale_after, seen.scale_kept = self._number(seen.returned), self._number(kept)
 
     def _count(self, *_: Any) -> None:
-        # without any gradient a step does nothing, whatever the optimizer
-        self.steps += any(p.grad is not None for p in (self.first, self.second, self.unused))
+        self.steps += bool(self._tensors())  # without any gradient a step does nothing
 
-    def loss(self, factors: Tensor) -> Tensor:
-        return (self.first * factors).sum() + self.second.sum() * 0.125
-
-    def spoil(self, event: str) -> None:
-        parameter = self.second if event == "last" else self.first
-        if event in OVERFLOWS and parameter.grad is not None:
-            parameter.grad.view(-1)[0] = OVERFLOWS[event]
-        if event == "large" and self.first.grad is not None:
-            self.first.grad.fill_(LARGE)
-
-    def clip(self) -> None:
-        clipped = [p for p in (self.first, self.second) if p.grad is not None]
-        if clipped:  # PyTorch's clipping raises an error of its own where there is nothing to clip
-            torch.nn.utils.clip_grad_value_(clipped, 1.0)
-
-    def weights(self) -> Tensor:
-        return _joined(self.first, self.second)
-
-    def gradients(self) -> Tensor:
-        return _joined_gradient(self.first, self.second)
-
-    def tensors(self) -> list[Tensor]:
-        """List the gradients themselves; parameters without one are left out."""
+    def _tensors(self) -> list[Tensor]:
         return [p.grad for p in (self.first, self.second) if p.grad is not None]
 
+    def _gradients(self) -> Tensor:
+        return torch.cat(
+            [torch.zeros_like(p) if p.grad is None else p.grad for p in (self.first, self.second)]
+        )
 
-def no_class(value: Any) -> str:
-    """Describe a value that is no class; return "" for a class."""
-    return "" if inspect.isclass(value) else describe(value)
+    def _call(self, method: str, *args: Any) -> Any:
+        found = getattr(self.scaler, method, None)
+        if found is None:
+            self._stop("method_missing", f"the class has no method {method}")
+        if not callable(found):
+            self._stop("method_hidden", f"scaler.{method} is no method but {describe(found)}")
+        self.doing = method
+        return found(*args)
+
+    def _number(self, scale: Any) -> float:
+        number = scale.item() if isinstance(scale, Tensor) and scale.numel() == 1 else scale
+        if not isinstance(number, Real) or isinstance(number, bool):
+            self._stop("get_scale", f"get_scale() returned {describe(scale)}, not a float")
+        return float(number)
+
+    def _stop(self, code: str, message: str) -> NoReturn:
+        self.stopped = code, message
+        raise _StoppedError
 
 
 def iterations(
@@ -87,155 +141,28 @@ def iterations(
     args: list[Any],
     kwargs: dict[str, Any],
     events: list[str],
-    beside: dict[str, Any] | None,
+    beside: dict[str, Any],
 ) -> dict[str, Any]:
     """Make a scaler and take it through iterations; return what ``bed_there.call`` does.
 
-    The result has the ``iterations`` as ``step_through`` returns them, and what went wrong, if anything did:
-    ``raised``, where (``doing``, ``iteration``), by which kind of wrong ("no_graph", "no_method") it was.
-    ``beside`` are the settings of a second scaler that is in use in each of them, for an overflow of its own.
+    The result has the ``iterations``, or what ended them: ``raised``, or ``stopped``. ``beside`` are the
+    settings of a second scaler that is in use in each of them; {} is for none.
     """
-    borrowed: list[str] = []
-    of_pytorchs = torch.amp.GradScaler.__init__
+    run = Run(lambda: made(**kwargs), (lambda: made(**beside)) if beside else None)
 
-    def noticed(self: Any, *args: Any, **kwargs: Any) -> None:
-        borrowed.append(type(self).__name__)
-        of_pytorchs(self, *args, **kwargs)
+    def told() -> dict[str, Any]:
+        seen, raised = bed_there.attempted(run.through, events)
+        entries, doing = [vars(each) for each in seen or []], [run.doing, run.count]
+        return {"iterations": entries, "raised": raised, "stopped": run.stopped, "doing": doing}
 
-    torch.amp.GradScaler.__init__ = noticed  # type: ignore[method-assign]
-
-    def another() -> None:
-        if beside is not None:
-            step_through(lambda: made(**beside), ["inf"], [])
-
-    def stepping() -> dict[str, Any]:
-        progress: list[str] = []
-        seen: dict[str, Any] = {"iterations": [], "raised": None, "kind": "", "words": {}}
-        try:
-            seen["iterations"] = step_through(lambda: made(*args, **kwargs), events, progress, another)
-        except NoMethodError as error:
-            words = {name: "" if value is None else describe(value) for name, value in error.instead.items()}
-            seen.update(kind="no_method", words=words)
-        except NoGraphError as error:
-            seen.update(kind="no_graph", words={"scale": str(error)})
-        except Exception as error:
-            seen["raised"] = told(error)
-        return {**seen, "doing": progress[-1:], "iteration": progress.count("update") + 1}
-
-    called = bed_there.call(stepping, [], {})
-    return {**called, "args": args, "noticed": bool(borrowed)}
+    theirs = torch.amp.GradScaler
+    with mock.patch.object(theirs, "__init__", autospec=True, side_effect=theirs.__init__) as borrowed:
+        called = bed_there.call(told, [], {})
+    if borrowed.called:
+        called["result"]["stopped"] = "uses_grad_scaler", "the class leaves its work to torch.amp.GradScaler"
+    return {**called, "args": args}
 
 
-def step_through(
-    make: Callable[[], Any],
-    events: Sequence[str],
-    progress: list[str],
-    meanwhile: Callable[[], Any] = lambda: None,
-) -> list[dict[str, Any]]:
-    """Take a scaler through the iterations of a scenario. ``progress`` says at any time what is being done.
-
-    ``meanwhile`` is called in each of them, before ``step``. Of each iteration are returned: ``loss``, what
-    ``scale`` was given, and ``loss_after``, what the caller's tensor holds when it has returned;
-    ``scaled_loss``; gradients and ``moved``, by which the weights became smaller, flat tensors of three
-    numbers: ``unscaled`` is what ``unscale_`` left, where it was called and no gradient overflowed, ``left``
-    what ``step`` left; ``replaced``, whether after ``step`` other tensors stood in ``.grad`` than
-    ``backward`` had put there; the scales before all, before ``update`` (``scale_after_step``) and after it,
-    as copies, and ``scale_kept``, what ``get_scale`` returned for the first of them, as it is at the end;
-    ``steps``, how often the optimizer stepped; ``true_gradient``, what the loss's is without a scale.
-    Raises NoGraphError if what ``scale`` returns is nothing that backward can start from, and NoMethodError
-    if something that cannot be called stands where a method should.
-    """
-    progress.append("LossScaler(init_scale, growth_factor, backoff_factor, growth_interval)")
-    scaler, training = make(), _Training()
-
-    def call(method: str, *args: Any) -> Any:
-        _require_methods(scaler)
-        progress.append(method)
-        return getattr(scaler, method)(*args)
-
-    return [_iteration(call, training, event, count, meanwhile) for count, event in enumerate(events, 1)]
-
-
-def scales(scaler: Any, events: list[str]) -> list[Any]:
+def scales(scaler: Any, events: list[str]) -> list[float]:
     """Return the scale after each iteration of a scaler that goes on."""
-    return [each["scale_after"] for each in step_through(lambda: scaler, events, [])]
-
-
-def _require_methods(scaler: Any) -> None:
-    """Look before every call: an attribute that hides a method may be set at any time, and called within."""
-    found = {name: getattr(scaler, name, None) for name in METHODS}
-    instead = {name: value for name, value in found.items() if not callable(value)}
-    if instead:
-        raise NoMethodError(instead)
-
-
-_CallMethod = Callable[..., Any]  # of the scaler, by its name
-
-
-def _iteration(
-    call: _CallMethod, training: _Training, event: str, count: int, meanwhile: Callable[[], Any]
-) -> dict[str, Any]:
-    training.optimizer.zero_grad()
-    factors = torch.tensor([0.25, -0.5]) * count
-    scale_kept = call("get_scale")
-    scale_before = _copied(scale_kept)
-    loss = training.loss(factors)
-    loss_before = float(loss.detach())
-    scaled = call("scale", loss)
-    loss_after = float(loss.detach())
-    _backward(scaled)
-    training.spoil(event)
-    gradients = training.tensors()
-    unscaled = _unscale(call, training, event)
-    meanwhile()
-    weights, steps = training.weights(), training.steps
-    call("step", training.optimizer)
-    moved, steps, left = weights - training.weights(), training.steps - steps, training.gradients()
-    replaced = any(now is not before for now, before in zip(training.tensors(), gradients, strict=False))
-    scale_after_step = _copied(call("get_scale"))
-    call("update")
-    scale_after = _copied(call("get_scale"))
-    return {
-        "loss": loss_before,
-        "loss_after": loss_after,
-        "scaled_loss": float(scaled.detach()),
-        "unscaled": unscaled,
-        "moved": moved,
-        "left": left,
-        "true_gradient": torch.cat([factors, torch.tensor([0.125])]),
-        "replaced": replaced,
-        "scale_before": scale_before,
-        "scale_kept": _copied(scale_kept),
-        "scale_after_step": scale_after_step,
-        "scale_after": scale_after,
-        "steps": steps,
-    }
-
-
-def _copied(scale: Any) -> Any:
-    return scale.detach().clone() if isinstance(scale, Tensor) else scale
-
-
-def _backward(scaled: Any) -> None:
-    if not isinstance(scaled, Tensor) or scaled.grad_fn is None:
-        raise NoGraphError(describe(scaled))
-    scaled.backward()
-
-
-def _unscale(call: _CallMethod, training: _Training, event: str) -> Tensor | None:
-    """Unscale and clip where the event says so; return the gradients as they were unscaled, if finite."""
-    if event not in ("u", "c", "clip"):
-        return None
-    call("unscale_", training.optimizer)
-    unscaled = training.gradients()
-    if event != "u":
-        training.clip()
-    return unscaled if event not in OVERFLOWS else None
-
-
-def _joined(*tensors: Tensor) -> Tensor:
-    return torch.cat([t.detach().reshape(-1) for t in tensors]).clone()
-
-
-def _joined_gradient(*parameters: torch.nn.Parameter) -> Tensor:
-    return _joined(*(torch.zeros_like(p) if p.grad is None else p.grad for p in parameters))
+    return [each.scale_after for each in Run(lambda: scaler).through(events)]
