@@ -1,33 +1,37 @@
-"""Simulated time is seen by the attempt, by nobody else, and by nobody afterwards."""
+"""Whatever clock an attempt at time_step reads, it shows the simulated time; no real time passes."""
 
 from __future__ import annotations
 
-import threading
+import statistics
 import time
 import timeit
+from datetime import datetime
 from functools import partial
 from time import perf_counter
 
 import pytest
 
 from amp_lessons import exercises
-from amp_lessons.course.exercises.time_step.clockwork_there import Device, SimulatedTime
 
-REAL = {name: value for name, value in vars(time).items() if callable(value)}
-EARLY = perf_counter
+EARLY = [perf_counter]
 
 
-def _defaults():
-    return timeit.timeit.__defaults__, timeit.repeat.__defaults__, timeit.Timer.__init__.__defaults__
+def attempt_by(clock, sleep_s=0.0):
+    """Return a right attempt that reads a clock in seconds, and sleeps before the first sample."""
 
+    def time_step(fn, *, warmup, repeats, synchronize):
+        def sample():
+            synchronize()
+            start = clock()
+            fn()
+            synchronize()
+            return (clock() - start) * 1e3
 
-REAL_DEFAULTS = _defaults()
+        [fn() for _ in range(warmup)]
+        time.sleep(sleep_s)
+        return statistics.median(sample() for _ in range(repeats))
 
-
-def _assert_restored():
-    assert {name: vars(time)[name] for name in REAL} == REAL
-    assert _defaults() == REAL_DEFAULTS
-    assert timeit.default_timer is perf_counter is EARLY is REAL["perf_counter"]
+    return time_step
 
 
 @pytest.mark.parametrize(
@@ -38,66 +42,42 @@ def _assert_restored():
         pytest.param(lambda: time.time(), id="time"),
         pytest.param(lambda: time.time_ns() / 1e9, id="time_ns"),
         pytest.param(lambda: time.monotonic(), id="monotonic"),
+        pytest.param(lambda: time.clock_gettime(time.CLOCK_MONOTONIC), id="clock_gettime"),
         pytest.param(lambda: timeit.default_timer(), id="default_timer"),
+        pytest.param(lambda: datetime.now().timestamp(), id="datetime"),
+        pytest.param(lambda: datetime.today().timestamp(), id="today"),
         pytest.param(lambda: perf_counter(), id="imported by name"),
-        pytest.param(lambda now=EARLY: now(), id="a default"),
-        pytest.param(partial(lambda: EARLY()), id="behind a partial"),
+        pytest.param(lambda now=perf_counter: now(), id="a default"),
+        pytest.param(lambda: EARLY[0](), id="in a list"),
+        pytest.param(partial(lambda: EARLY[0]()), id="behind a partial"),
+        pytest.param(perf_counter, id="closed over"),
     ],
 )
-def test_every_clock_shows_the_work_of_the_device_and_a_sleep(clock):
-    simulated, device = SimulatedTime(), Device((400.0,))
-    device.start(simulated)
-    began = REAL["monotonic"]()
-    with simulated.shown_to(clock):
-        start = clock()
-        device()
-        time.sleep(600)
-        assert clock() - start == pytest.approx(600.4, abs=1e-4)
-    assert REAL["monotonic"]() - began < 60
-    _assert_restored()
+def test_every_clock_shows_the_work_of_the_device(clock):
+    assert exercises.check("time_step", attempt_by(clock)).passed
 
 
-def test_clocks_of_the_processor_stand_still_while_the_device_works():
-    simulated, device = SimulatedTime(), Device((400.0,))
-    device.start(simulated)
-    with simulated.shown_to(None):
-        start = time.process_time()
-        device()
-        assert time.process_time() - start < 1e-5
-    assert simulated.readings == {"process_time"}
+@pytest.mark.parametrize("clock", ["process_time", "thread_time"])
+def test_clocks_of_the_processor_stand_still_while_the_device_works(clock):
+    report = exercises.check("time_step", attempt_by(lambda: getattr(time, clock)()))
+    assert report.findings[0].code == "not_wall_clock"
 
 
-def test_other_threads_live_by_the_real_time():
-    simulated, seen = SimulatedTime(), []
-    with simulated.shown_to(None):
-        simulated.wait_until(1e6)
-        other = threading.Thread(target=lambda: seen.append(time.monotonic()))
-        other.start()
-        other.join()
-        assert time.monotonic() - seen[0] > 9e5
-
-
-def test_clocks_are_restored_after_an_exception_and_a_replacement():
-    def attempt():
-        time.perf_counter = None
-        raise RuntimeError
-
-    with pytest.raises(RuntimeError), SimulatedTime().shown_to(attempt):
-        attempt()
-    _assert_restored()
-
-
-def test_a_clock_that_was_kept_is_real_again_afterwards():
-    simulated = SimulatedTime()
-    with simulated.shown_to(None):
-        kept = time.monotonic
-        simulated.wait_until(1e6)
-    assert kept() - time.monotonic() < 1
+def test_a_sleep_costs_nothing_real_and_is_seen_by_the_clock():
+    assert exercises.check("time_step", attempt_by(perf_counter, sleep_s=3600)).passed
+    report = exercises.check("time_step", attempt_by(lambda: time.sleep(1) or perf_counter()))
+    assert "1005 was returned" in report.findings[0].message
 
 
 def test_a_negative_sleep_raises_as_ever():
-    with SimulatedTime().shown_to(None), pytest.raises(ValueError, match="non-negative"):
-        time.sleep(-1)
+    report = exercises.check("time_step", attempt_by(perf_counter, sleep_s=-1))
+    assert "sleep length must be non-negative" in report.findings[0].message
+
+
+def test_the_clocks_of_whoever_asks_stay_real():
+    before = time.perf_counter, timeit.default_timer, datetime
+    assert exercises.check("time_step", attempt_by(perf_counter)).passed
+    assert before == (time.perf_counter, timeit.default_timer, datetime)
 
 
 def _waits_for_ever(fn, *, warmup, repeats, synchronize):
@@ -115,15 +95,6 @@ def _waits_for_the_clock(fn, *, warmup, repeats, synchronize):
 def test_the_time_limit_holds():
     report = exercises.check("time_step", _waits_for_ever, time_limit_s=1)
     assert [finding.code for finding in report.findings] == ["time_limit"]
-
-
-def test_a_simulated_sleep_costs_none_of_the_time_limit():
-    def sleeps_long(fn, **arguments):
-        time.sleep(3600)
-        return solution(fn, **arguments)
-
-    solution = exercises.solution("time_step").function
-    assert exercises.check("time_step", sleeps_long).passed
 
 
 def test_waiting_for_a_clock_ends():

@@ -32,44 +32,74 @@ LAYER_NORM = "elements * 4 + 2 * tokens * 4"
 SOFTMAX = "return elements * 4  # its output"
 MASK = "return elements  # dropout"
 
-wrong("no_weight_copy", "weight_copy_forgotten", "fp16 copy of the weight", (" + " + WEIGHT_COPY, ""))
-wrong("weight_always", "parameters_counted", "there anyway", (WEIGHT_COPY, "width * width * size"))
-wrong("weight_and_bias", "parameters_counted", "there anyway", (WEIGHT_COPY, "(width * width + width) * 4"))
+wrong(
+    "no_weight_copy",
+    "other_bytes",
+    "0 B for each number of the weight's fp16 copy",
+    (" + " + WEIGHT_COPY, ""),
+)
+wrong("weight_always", "counted_too", "counts the weight as well", (WEIGHT_COPY, "width * width * size"))
+wrong(
+    "weight_and_bias",
+    "wrong_bytes",
+    "what the derivative needs",
+    (WEIGHT_COPY, "(width * width + width) * 4"),
+)
 wrong(
     "tokens_in_the_copy",
-    "weight_copy_forgotten",
-    "not hold that copy",
+    "wrong_bytes",
+    "what the derivative needs",
     (WEIGHT_COPY, "(elements * 2 * autocast)"),
 )
-wrong("bias_copy", "bias_counted", "bias", (WEIGHT_COPY, "((width * width + width) * 2 if autocast else 0)"))
-wrong("no_statistics", "statistics_forgotten", "mean", (LAYER_NORM, "elements * 4"))
-wrong("only_the_mean", "statistics_forgotten", "each token", (LAYER_NORM, "elements * 4 + tokens * 4"))
+wrong(
+    "bias_copy",
+    "counted_too",
+    "counts the bias as well",
+    (WEIGHT_COPY, "((width * width + width) * 2 if autocast else 0)"),
+)
+wrong("no_statistics", "other_bytes", "0 B for each mean and inverse deviation", (LAYER_NORM, "elements * 4"))
+wrong(
+    "only_the_mean",
+    "other_bytes",
+    "4 B for each mean and inverse deviation",
+    (LAYER_NORM, "elements * 4 + tokens * 4"),
+)
 wrong(
     "layer_norm_in_half",
-    "fp32_list_forgotten",
-    "input is cast to fp32",
+    "other_bytes",
+    "2 B for each number of its input",
     (LAYER_NORM, "elements * size + 8 * tokens"),
 )
 wrong(
     "softmax_in_half",
-    "fp32_list_forgotten",
-    "sets its dtype argument",
+    "other_bytes",
+    "2 B for each number of its output",
     (SOFTMAX, "return elements * size  # its output"),
 )
-wrong("mask_as_activation", "mask_not_one_byte", "dropped", (MASK, "return elements * size  # dropout"))
-wrong("mask_as_bits", "mask_not_one_byte", "pack", (MASK, "return elements // 8  # dropout"))
-wrong("no_autocast", "autocast_forgotten", "arrives in fp16", ("2 if autocast else 4", "4"))
-wrong("always_half", "elements_not_bytes", "numbers, not bytes", ("2 if autocast else 4", "1"))
+wrong(
+    "mask_as_activation",
+    "other_bytes",
+    "4 B for each element of its mask",
+    (MASK, "return elements * size  # dropout"),
+)
+wrong(
+    "mask_as_bits",
+    "other_bytes",
+    "0.125 B for each element of its mask",
+    (MASK, "return elements // 8  # dropout"),
+)
+wrong("no_autocast", "other_bytes", "4 B for each number of its input", ("2 if autocast else 4", "4"))
+wrong("always_half", "other_bytes", "1 B for each number of its input", ("2 if autocast else 4", "1"))
 wrong(
     "both_sides",
-    "input_and_output",
-    "of the two is enough",
+    "counted_too",
+    "counts its input as well",
     ("elements * size  # the", "2 * elements * size  # the"),
 )
 wrong(
     "nothing_for_relu",
-    "nothing_kept",
-    "computed from nothing",
+    "other_bytes",
+    "0 B for each number of its input",
     ('("relu", "gelu")', '("relu",)'),
     (MASK, "return 0  # dropout"),
 )
@@ -88,50 +118,82 @@ def relu(name, code, word, expression):
     wrong(name, code, word, (RELU_GELU, RELU.format(expression)))
 
 
-relu("relu_by_a_mask", "one_byte_per_element", "as for a mask", "elements")
-relu("relu_by_bits", "one_bit_per_element", "packed mask", "elements // 8")
-relu("relu_and_mask", "mask_counted", "No mask", "elements * size + elements")
-relu("relu_both", "input_and_output", "of the two", "2 * elements * size")
-relu("relu_in_fp32", "autocast_forgotten", "stays fp16", "elements * 4")
-relu("relu_in_half", "half_without_autocast", "Without autocast", "elements * 2")
+relu("relu_by_a_mask", "other_bytes", "1 B for each number of its output", "elements")
+relu("relu_by_bits", "other_bytes", "0.125 B for each number of its output", "elements // 8")
+relu("relu_and_mask", "counted_too", "counts a mask as well", "elements * size + elements")
+relu("relu_both", "counted_too", "counts its input as well", "2 * elements * size")
+relu("relu_in_fp32", "other_bytes", "4 B for each number of its output", "elements * 4")
+relu("relu_in_half", "other_bytes", "2 B for each number of its output", "elements * 2")
+wrong("linear_both", "counted_too", "counts its output as well", (LINEAR, "return 2 * " + LINEAR[7:]))
 wrong(
-    "linear_both", "output_counted", "the input's gradient the weight", (LINEAR, "return 2 * " + LINEAR[7:])
+    "linear_in_fp32",
+    "other_bytes",
+    "4 B for each number of its input",
+    (LINEAR, "return elements * 4 + (width"),
 )
-wrong("linear_in_fp32", "autocast_forgotten", "stays fp16", (LINEAR, "return elements * 4 + (width"))
-wrong("weight_copy_in_fp32", "weight_copy_not_half", "not four", (WEIGHT_COPY, "(width**2 * 4 * autocast)"))
-wrong("gelu_by_a_mask", "one_byte_per_element", "themselves", (RELU_GELU, "return elements  # the output"))
+wrong(
+    "weight_copy_in_fp32",
+    "other_bytes",
+    "4 B for each number of the weight's fp16 copy",
+    (WEIGHT_COPY, "(width**2 * 4 * autocast)"),
+)
+wrong(
+    "gelu_by_a_mask",
+    "other_bytes",
+    "1 B for each number of its output",
+    (RELU_GELU, "return elements  # the output"),
+)
 
 
 def layer_norm(name, code, word, expression):
     wrong(name, code, word, (LAYER_NORM, expression))
 
 
-layer_norm("statistics_per_width", "statistics_per_feature", "per token", "elements * 4 + 2 * width * 4")
-layer_norm("statistics_in_fp16", "statistics_in_half", "fp32", "elements * 4 + 2 * tokens * size")
-layer_norm("norm_weights", "parameters_counted", "parameters", "elements * 4 + 8 * tokens + 8 * width")
-layer_norm("norm_weight", "parameters_counted", "there anyway", "elements * 4 + 8 * tokens + width * size")
-layer_norm("norm_copy", "extra_copy", "beside it", "elements * (6 if autocast else 4) + 8 * tokens")
-layer_norm("norm_output", "output_counted", "are enough", "elements * 8 + 8 * tokens")
+layer_norm("statistics_per_width", "wrong_bytes", "what the derivative needs", "elements * 4 + 2 * width * 4")
+layer_norm(
+    "statistics_in_fp16",
+    "other_bytes",
+    "4 B for each mean and inverse deviation",
+    "elements * 4 + 2 * tokens * size",
+)
+layer_norm(
+    "norm_weights", "wrong_bytes", "what the derivative needs", "elements * 4 + 8 * tokens + 8 * width"
+)
+layer_norm(
+    "norm_weight", "wrong_bytes", "what the derivative needs", "elements * 4 + 8 * tokens + width * size"
+)
+layer_norm(
+    "norm_copy",
+    "counted_too",
+    "counts an fp16 copy as well",
+    "elements * (6 if autocast else 4) + 8 * tokens",
+)
+layer_norm("norm_output", "counted_too", "counts its output as well", "elements * 8 + 8 * tokens")
 
 
 def softmax(name, code, word, expression):
     wrong(name, code, word, (SOFTMAX, f"return {expression}  # its output"))
 
 
-softmax("softmax_copy", "extra_copy", "fp16 copy", "elements * (6 if autocast else 4)")
-softmax("softmax_by_a_mask", "one_byte_per_element", "themselves", "elements")
-softmax("softmax_both", "input_and_output", "of the two", "elements * 8")
-softmax("softmax_sums", "statistics_counted", "sum of each token", "elements * 4 + tokens * 4")
+softmax("softmax_copy", "counted_too", "counts an fp16 copy as well", "elements * (6 if autocast else 4)")
+softmax("softmax_by_a_mask", "other_bytes", "1 B for each number of its output", "elements")
+softmax("softmax_both", "counted_too", "counts its input as well", "elements * 8")
+softmax("softmax_sums", "wrong_bytes", "what the derivative needs", "elements * 4 + tokens * 4")
 
 
 def dropout(name, code, word, expression):
     wrong(name, code, word, (MASK, f"return {expression}  # dropout"))
 
 
-dropout("mask_halved", "mask_follows_autocast", "any precision", "elements // 2 if autocast else elements")
-dropout("mask_and_output", "mask_and_activation", "mask alone", "elements + elements * size")
-dropout("mask_of_floats", "mask_not_one_byte", "nothing else", "elements * 4")
-dropout("dropout_keeps_nothing", "nothing_kept", "from nothing", "0")
+dropout(
+    "mask_halved",
+    "other_bytes",
+    "0.5 B for each element of its mask",
+    "elements // 2 if autocast else elements",
+)
+dropout("mask_and_output", "counted_too", "counts its input or output as well", "elements + elements * size")
+dropout("mask_of_floats", "other_bytes", "4 B for each element of its mask", "elements * 4")
+dropout("dropout_keeps_nothing", "other_bytes", "0 B for each element of its mask", "0")
 dropout("dropout_in_words", "not_bytes", "bool", "True")
 
 

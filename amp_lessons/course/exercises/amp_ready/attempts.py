@@ -66,40 +66,43 @@ wrong("too_strict", "healthy_named", "within 5 % in norm", ("0.05 * right", "1e-
 wrong(
     "hooks_stay",
     "model_left_changed",
-    "a hook is left",
+    "_forward_pre_hooks is not as it was",
     ("            handle.remove()", "            pass"),
     ("name, module, x in calls:", "name, module, x in list(calls):"),
 )
 wrong(
-    "batch_halved", "inputs_changed", "batch", ("        model(batch)\n", "        model(batch.mul_(0.5))\n")
+    "batch_halved",
+    "model_left_changed",
+    "batch is not as it was",
+    ("        model(batch)\n", "        model(batch.mul_(0.5))\n"),
 )
 wrong(
     "leaves_training_mode",
     "model_left_changed",
-    "training mode",
+    ".training is not as it was",
     ("    calls, handles, wrong", "    model.train()\n    calls, handles, wrong"),
 )
 wrong(
     "casts_the_model",
     "model_left_changed",
-    "not what it was",
+    ".weight is not as it was",
     (RETURN, "    model.half().float()\n" + RETURN),
 )
 wrong(
     "replaces_forward",
     "model_left_changed",
-    "another forward",
+    "model.forward is not as it was",
     (RETURN, "    model.forward = model.forward\n" + RETURN),
 )
 wrong(
     "leaves_gradients",
     "model_left_changed",
-    "gradients",
+    ".grad is not as it was",
     (RETURN, "    model(batch).float().mean().backward()\n" + RETURN),
 )
 wrong(
     "keeps_the_first_call",
-    "later_call_missed",
+    "call_missed",
     "twice",
     (
         "        for name, module, x in calls:",
@@ -108,7 +111,7 @@ wrong(
 )
 wrong(
     "keeps_the_last_call",
-    "first_call_missed",
+    "call_missed",
     "twice",
     (
         "        for name, module, x in calls:",
@@ -118,7 +121,7 @@ wrong(
 wrong(
     "halves_the_modules",
     "healthy_named",
-    "is right under autocast",
+    "right under autocast",
     (
         "                output = module(x.half()).float()",
         "                output = module\n            output = copy.deepcopy(module).half()(x.half()).float()",
@@ -128,25 +131,25 @@ wrong(
 wrong(
     "freezes_the_model",
     "model_left_changed",
-    "requires_grad is False",
+    ".requires_grad is not as it was",
     (RETURN, "    model.requires_grad_(False)\n" + RETURN),
 )
 wrong(
     "asks_for_the_batchs_gradient",
     "model_left_changed",
-    "the batch requires a gradient",
+    "batch.requires_grad is not as it was",
     (RETURN, "    batch.requires_grad_()\n" + RETURN),
 )
 wrong(
     "changes_an_epsilon",
     "model_left_changed",
-    "another eps",
+    ".eps is not as it was",
     (RETURN, "    [setattr(m, 'eps', 1e-3) for m in model.modules() if hasattr(m, 'eps')]\n" + RETURN),
 )
 wrong(
     "leaves_a_hook_on_everything",
     "model_left_changed",
-    "all modules that there are",
+    "the global hook of torch.nn.modules.module",
     (
         RETURN,
         "    torch.nn.modules.module.register_module_forward_hook(lambda *call: None)\n" + RETURN,
@@ -155,7 +158,7 @@ wrong(
 wrong(
     "leaves_a_hook_on_a_weight",
     "model_left_changed",
-    "a hook is left on",
+    "._backward_hooks is not as it was",
     (RETURN, "    next(model.parameters()).register_hook(lambda gradient: gradient)\n" + RETURN),
 )
 wrong(
@@ -252,12 +255,12 @@ def judged_by(model, batch, keep):
     return [n for n in wrong if not any(o != n and o.startswith(n and n + ".") for o in wrong)]
 
 
-@TABLE.mistake("everything_named", "not mixed precision")
+@TABLE.mistake("healthy_named", "right under autocast")
 def everything(model, batch):
     return [name for name, _ in model.named_modules()]
 
 
-@TABLE.mistake("everything_named", "not mixed precision")
+@TABLE.mistake("healthy_named", "right under autocast")
 def every_leaf_and_parent_but_the_model(model, batch):
     return [name for name, _ in model.named_modules() if name]
 
@@ -267,7 +270,7 @@ def nothing(model, batch):
     return []
 
 
-@TABLE.mistake("named_by_type", "they are norms")
+@TABLE.mistake("healthy_named", "right under autocast")
 def all_norms(model, batch):
     return [
         name for name, module in model.named_modules() if isinstance(module, (nn.LayerNorm, nn.BatchNorm1d))

@@ -31,7 +31,7 @@ wrong("one_sample", "wrong_number_of_calls", "instead of 6", ("range(repeats)", 
 wrong(
     "warm_up_timed",
     "warm_up_counted",
-    "warm-up calls were timed",
+    "this is the median of all calls, the warm-up's too",
     (WARM_UP, ""),
     ("range(repeats)", "range(warmup + repeats)"),
 )
@@ -50,33 +50,36 @@ wrong("slowest", "not_the_median", "this is the maximum", (RETURN, "    return m
 wrong("last_sample", "not_the_median", "last sample", (RETURN, "    return samples_ms[-1]\n"))
 wrong("unsorted", "not_the_median", "unsorted list", (RETURN, "    return samples_ms[repeats // 2]\n"))
 wrong("first_sample", "not_the_median", "this is the first", (RETURN, "    return samples_ms[0]\n"))
-wrong("harmonic", "not_the_median", "this is the harmonic", ("statistics.median", "statistics.harmonic_mean"))
+wrong("harmonic", "not_the_median", "not the median", ("statistics.median", "statistics.harmonic_mean"))
+wrong("geometric", "not_the_median", "not the median", ("statistics.median", "statistics.geometric_mean"))
 wrong(
-    "geometric", "not_the_median", "this is the geometric", ("statistics.median", "statistics.geometric_mean")
+    "lower_quartile",
+    "not_the_median",
+    "this is not the median",
+    ("median(samples_ms)", "quantiles(samples_ms)[0]"),
 )
-wrong("lower_quartile", "not_the_median", "25 %", ("median(samples_ms)", "quantiles(samples_ms)[0]"))
 wrong(
     "torch_quartile",
     "not_the_median",
-    "25 % quantile",
+    "this is not the median",
     (RETURN, "    return __import__('torch').tensor(samples_ms).quantile(0.25).item()\n"),
 )
 wrong(
     "first_sample_dropped",
     "not_the_median",
-    "not all samples were used: this is the median or mean of some",
+    "this is not the median",
     (RETURN, "    return statistics.median(samples_ms[1:] or samples_ms)\n"),
 )
 wrong(
     "trimmed_mean",
     "not_the_median",
-    "not all samples were used",
+    "this is not the median",
     (RETURN, "    inner = sorted(samples_ms)[1:-1]\n    return sum(inner) / len(inner) if inner else 0\n"),
 )
 wrong(
     "outliers_dropped",
     "not_the_median",
-    "not all samples were used",
+    "this is not the median",
     (
         RETURN,
         "    kept = [t for t in samples_ms if t < 4 * min(samples_ms)]\n    return statistics.mean(kept)\n",
@@ -96,25 +99,25 @@ KEEP_LAST = "    samples_ms = []\n    for _ in range(repeats + (warmup > 0)):\n"
 wrong(
     "last_warm_up_kept",
     "warm_up_counted",
-    "warm-up calls were timed",
+    "this is the median with the last of the warm-up",
     ("range(warmup)", "range(warmup - 1)"),
     ("    samples_ms = []\n    for _ in range(repeats):\n", KEEP_LAST),
 )
 wrong("divided_by_repeats", "divided_twice", "divided by repeats", (RETURN, RETURN[:-1] + " / repeats\n"))
-wrong("constant", "wrong_time", "4.637 ms would be right", (RETURN, "    return 9.0\n"))
+wrong("constant", "wrong_time", "9 was returned", (RETURN, "    return 9.0\n"))
 wrong("total", "total_time", "all calls together", (RETURN, "    return sum(samples_ms)\n"))
 wrong("no_sync_before", "no_sync_before", "still busy", (BEFORE, START))
 wrong("no_sync_after", "no_sync_after", "still working", (AFTER, "        fn()\n"))
 wrong(
     "never_synchronized",
-    "never_synchronized",
-    "only the launch",
+    "no_sync_after",
+    "still working",
     (BEFORE, START),
     (AFTER, "        fn()\n"),
 )
 wrong(
     "clock_before_sync",
-    "clock_starts_too_early",
+    "no_sync_before",
     "earlier work",
     (BEFORE, START + "        synchronize()\n"),
 )
@@ -133,7 +136,7 @@ wrong("returns_nan", "not_a_time", "nan", (RETURN, "    return float('nan')\n"))
 wrong("forgets_import", "raised", "NameError", ("import statistics\n", ""))
 
 
-@TABLE.mistake("one_sync_for_all", "cannot be told apart")
+@TABLE.mistake("not_the_median", "this is the mean")
 def one_sync_for_all(fn, *, warmup, repeats, synchronize):
     for _ in range(warmup):
         fn()
@@ -145,7 +148,7 @@ def one_sync_for_all(fn, *, warmup, repeats, synchronize):
     return (time.perf_counter() - start) * 1e3 / repeats
 
 
-@TABLE.mistake("never_synchronized", "never called")
+@TABLE.mistake("no_sync_after", "still working")
 def synchronizes_cuda_only(fn, *, warmup, repeats, synchronize):
     for _ in range(warmup):
         fn()
@@ -201,7 +204,7 @@ right(
 wrong(
     "mean_by_a_clock_out_of_reach",
     "not_the_median",
-    "this is not the median",
+    "this is the mean",
     ("import time\n", "import time\nCLOCKS = [time.perf_counter]\n"),
     (START, START.replace("time.perf_counter", "CLOCKS[0]")),
     (ELAPSED, "CLOCKS[0]() - start"),
@@ -316,7 +319,7 @@ def by_the_thread(fn, *, warmup, repeats, synchronize):
     return statistics.median(samples[warmup:])
 
 
-@TABLE.mistake("wrong_time", "7.63")
+@TABLE.mistake("wrong_time", "ms would be right")
 def sleeps_in_between(fn, *, warmup, repeats, synchronize):
     samples = []
     for _ in range(warmup + repeats):
@@ -332,12 +335,12 @@ def sleeps_in_between(fn, *, warmup, repeats, synchronize):
 wrong(
     "milliseconds_cut_off",
     "whole_milliseconds",
-    "rounded to whole milliseconds, 4 for",
+    "4 was returned",
     (RETURN, "    return float(int(statistics.median(samples_ms)))\n"),
 )
 wrong(
     "samples_rounded",
     "whole_milliseconds",
-    "rounded to whole milliseconds, 5 for",
+    "5 was returned",
     ("(time.perf_counter() - start) * 1e3", "round((time.perf_counter() - start) * 1e3)"),
 )
