@@ -158,7 +158,7 @@ def means_of_the_batches(model, loader):
     return statistics.fmean(losses), statistics.fmean(shares)
 
 
-@TABLE.mistake("metric_rounded", "rounded to bf16")
+@TABLE.mistake("metric_rounded", "was rounded to")
 @torch.no_grad()
 def gathered_and_summed_in_16_bits(model, loader):
     losses, hits = [], []

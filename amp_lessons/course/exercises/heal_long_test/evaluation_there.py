@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from contextlib import nullcontext
 from typing import Any
 
 from torch import nn
@@ -12,20 +11,16 @@ from amp_lessons.course.exercises.bed_there import call
 from amp_lessons.course.exercises.patients.products_there import ProductDtypes
 
 
-def evaluate(
-    function: Callable[..., Any], args: list[Any], kwargs: dict[str, Any], watch: bool
-) -> dict[str, Any]:
+def evaluate(function: Callable[..., Any], args: list[Any], kwargs: dict[str, Any]) -> dict[str, Any]:
     """Have a linear model evaluated on batches of samples; ``args`` are its weights, samples, batch size.
 
-    The result is what was returned, the dtypes of the weights afterwards, and those of the matrix products
-    where they are watched.
+    The result is what was returned, and the dtypes of the weights afterwards and of the matrix products.
     """
     weight, bias, inputs, labels, batch = args
-    model = nn.Linear(1, 1).requires_grad_(False)
-    model.weight, model.bias = (nn.Parameter(each, requires_grad=False) for each in (weight, bias))
-    model.out_features, model.in_features = weight.shape
-    products = ProductDtypes()
-    with products if watch else nullcontext():
+    classes, features = weight.shape
+    model = nn.Linear(features, classes, dtype=weight.dtype).requires_grad_(False)
+    model.load_state_dict({"weight": weight, "bias": bias})
+    with ProductDtypes() as products:
         loader = list(zip(inputs.split(batch), labels.split(batch), strict=True))
         told = call(function, [model, loader], kwargs)
     weights = [parameter.dtype for parameter in model.parameters()]

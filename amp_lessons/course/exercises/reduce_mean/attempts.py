@@ -27,7 +27,7 @@ wrong("sums_handed_round_in_half", "sent_in_half", "fp16", (SECOND, SECOND.repla
 wrong(
     "in_fp64",
     "sent_wider",
-    "float64",
+    "fp64",
     (FLOAT, "chunk.double() for chunk in chunks"),
     (MEAN, f"({MEAN}).float()"),
 )
@@ -71,14 +71,14 @@ wrong(
 wrong(
     "halved_at_each_hop",
     "wrong_mean",
-    "chunks that are wrong",
+    "rank 0 returned",
     (ADD, "sums[chunk] = (sums[chunk] + recv(before)) / 2"),
     (MEAN, "torch.cat(sums)"),
 )
 wrong(
     "clamped",
-    "not_finite_elsewhere",
-    "inf",
+    "wrong_mean",
+    "not inf",
     (FLOAT, "chunk.float().clamp(-65504, 65504) for chunk in chunks"),
 )
 wrong("returned_in_the_dtype_given", "wrong_return_type", "bfloat16", (MEAN, f"({MEAN}).to(chunks[0].dtype)"))
@@ -92,22 +92,22 @@ wrong(
     (ADD, ADD + "\n" + FIRST.rstrip()),
 )
 wrong("both_to_the_next", "deadlock", "wait", (NEIGHBOURS, "after = before = (rank + 1) % world_size"))
-wrong("one_hop_too_few", "wrong_mean", "chunks that are wrong", (
+wrong("one_hop_too_few", "wrong_mean", "rank 0 returned", (
     "range(world_size - 1):  # add up: at the end this rank has the whole sum of one chunk",
     "range(max(1, world_size - 2) if world_size > 1 else 0):",
 ))  # fmt: skip
-wrong("no_modulo", "no_such_rank", "rank 0 of 2", (NEIGHBOURS, "after, before = rank + 1, rank - 1"))
+wrong("no_modulo", "raised", "rank 0 of 2", (NEIGHBOURS, "after, before = rank + 1, rank - 1"))
 wrong(
     "talks_to_itself",
-    "no_such_rank",
+    "raised",
     "rank 0 of 1",
     ("step in range(world_size - 1):  # add", "step in range(max(1, world_size - 1)):  # add"),
 )
-wrong("sends_a_list", "sends_no_tensor", "list", (FIRST, FIRST.replace("],", "].tolist(),")))
+wrong("sends_a_list", "raised", "was given list", (FIRST, FIRST.replace("],", "].tolist(),")))
 wrong(
     "never_hands_round",
     "wrong_mean",
-    "chunks that are wrong",
+    "rank 0 returned",
     (SECOND, ""),
     ("sums[(rank - step) % world_size] = recv(before)", "pass"),
 )
@@ -124,10 +124,10 @@ wrong(
     (SECOND, SECOND.replace("rank + 1 - step", "rank - step")),
 )
 wrong("order_of_arrival", "chunks_out_of_order", "wrong places", (MEAN, "torch.cat(sums[::-1]) / world_size"))
-wrong("inf_removed", "not_finite_elsewhere", "inf", (MEAN, f"({MEAN}).nan_to_num(0.0, 0.0, 0.0)"))
+wrong("inf_removed", "wrong_mean", "returned 0, not inf", (MEAN, f"({MEAN}).nan_to_num(0.0, 0.0, 0.0)"))
 wrong(
     "sends_without_end",
-    "sends_without_end",
+    "raised",
     "went on",
     (FIRST, FIRST + "        while True:\n" + FIRST.replace("        ", "            ", 1)),
 )

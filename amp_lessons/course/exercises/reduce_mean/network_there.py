@@ -9,7 +9,7 @@ import threading
 from collections import defaultdict, deque
 from collections.abc import Callable
 from functools import partial
-from typing import Any, NoReturn
+from typing import Any
 
 from torch import Tensor
 
@@ -19,111 +19,88 @@ from amp_lessons.course.exercises import bed_there
 _SENT_PER_RANK = 64  # times the number of ranks: the longest way round a ring needs a small part of it
 
 
-class _Stopped(BaseException):
+class _Stuck(BaseException):
     """Raised in a rank that would otherwise wait forever."""
 
 
 class _Network:
-    """Mailboxes between ranks; ``sent`` lists each rank's messages, ``stuck`` says who waits for whom."""
+    """Mailboxes between ranks; ``sent`` lists each rank's messages, ``waiting`` says who waits for whom."""
 
     def __init__(self, ranks: int) -> None:
-        self.ranks = ranks
         self.sent: list[list[tuple[int, Tensor]]] = [[] for _ in range(ranks)]
-        self.stuck: list[tuple[int, int]] = []
-        self.faults: dict[int, tuple[str, Any]] = {}
-        self._mail: defaultdict[tuple[int, int], deque[Tensor]] = defaultdict(deque)
-        self._waiting: dict[int, int] = {}
+        self.mail: defaultdict[tuple[int, int], deque[Tensor]] = defaultdict(deque)  # by sender and receiver
+        self.waiting: dict[int, int] = {}
+        self.results: list[Any] = [None] * ranks
+        self.errors: dict[int, BaseException] = {}
         self._running = set(range(ranks))
-        self._over = False
         self._changed = threading.Condition()
 
-    @property
-    def unread(self) -> list[tuple[int, int]]:
-        """The pairs (sender, receiver) with messages that were never received."""
-        return sorted(pair for pair, mail in self._mail.items() if mail)
-
-    def send(self, rank: int, tensor: Any, to: Any) -> None:
-        """Put a copy into a mailbox; what cannot be sent ends the rank."""
-        if not isinstance(tensor, Tensor):
-            self._refuse(rank, "sends_no_tensor", describe(tensor))
-        self._require_rank(rank, to)
-        if len(self.sent[rank]) >= _SENT_PER_RANK * self.ranks:
-            self._refuse(rank, "sends_without_end", len(self.sent[rank]))
-        copy = tensor.detach().clone()
-        with self._changed:
-            self.sent[rank].append((int(to), copy))
-            self._mail[rank, int(to)].append(copy.clone())
-            self._changed.notify_all()
-
-    def receive(self, rank: int, source: Any) -> Tensor:
-        """Wait for the next tensor from ``source``."""
-        self._require_rank(rank, source)
-        mail = self._mail[int(source), rank]
-        with self._changed:
-            self._waiting[rank] = int(source)
-            while not mail:
-                self._look_whether_stuck()
-                if self._over:
-                    raise _Stopped
-                self._changed.wait()
-            del self._waiting[rank]
-            return mail.popleft()
-
-    def leave(self, rank: int) -> None:
-        """Note that a rank has ended, for whatever reason."""
+    def be(self, rank: int, function: Callable[..., Any], chunks: list[Tensor]) -> None:
+        """Be a rank, to the end."""
+        try:
+            send, recv = partial(self._send, rank), partial(self._receive, rank)
+            self.results[rank] = function(chunks, rank, len(self.sent), send, recv)
+        except _Stuck:
+            pass
+        except BaseException as error:
+            self.errors[rank] = error
         with self._changed:
             self._running.discard(rank)
-            self._waiting.pop(rank, None)
-            self._look_whether_stuck()
-
-    def _look_whether_stuck(self) -> None:
-        """End the remaining ranks if each of them waits for a message that no running rank can send."""
-        idle = self._running == self._waiting.keys()
-        if self._running and idle and not any(self._mail[s, r] for r, s in self._waiting.items()):
-            self.stuck = self.stuck or sorted(self._waiting.items())
-            self._over = True
             self._changed.notify_all()
 
-    def _require_rank(self, rank: int, other: Any) -> None:
-        right = isinstance(other, int) and not isinstance(other, bool) and 0 <= other < self.ranks
-        if not right or other == rank:
-            self._refuse(rank, "no_such_rank", describe(other))
+    def _send(self, rank: int, tensor: Any, to: Any) -> None:
+        self._require_rank(rank, to)
+        if not isinstance(tensor, Tensor):
+            raise TypeError(f"send(tensor, to) was given {describe(tensor)} in the place of a tensor")
+        if len(self.sent[rank]) >= _SENT_PER_RANK * len(self.sent):
+            raise RuntimeError(f"rank {rank} had sent {len(self.sent[rank])} tensors and went on")
+        with self._changed:
+            self.sent[rank].append((to, tensor.detach().clone()))
+            self.mail[rank, to].append(tensor.detach().clone())
+            self._changed.notify_all()
 
-    def _refuse(self, rank: int, code: str, seen: Any) -> NoReturn:
-        self.faults[rank] = code, seen
-        raise _Stopped
+    def _receive(self, rank: int, source: Any) -> Tensor:
+        self._require_rank(rank, source)
+        with self._changed:
+            self.waiting[rank] = source
+            self._changed.notify_all()
+            self._changed.wait_for(lambda: self.mail[source, rank] or self._all_wait())
+            if not self.mail[source, rank]:
+                raise _Stuck
+            del self.waiting[rank]
+            return self.mail[source, rank].popleft()
+
+    def _all_wait(self) -> bool:
+        """Say whether each rank that has not ended waits for what nobody has sent."""
+        return all(each in self.waiting and not self.mail[self.waiting[each], each] for each in self._running)
+
+    def _require_rank(self, rank: int, other: Any) -> None:
+        if type(other) is not int or not 0 <= other < len(self.sent) or other == rank:
+            whom = f"rank {rank} of {len(self.sent)} cannot send to, or receive from, {describe(other)}"
+            raise ValueError(f"{whom}: ranks are ints modulo world_size, and a single one talks to nobody")
 
 
 def on_ranks(function: Callable[..., Any], args: list[Any], kwargs: dict[str, Any]) -> dict[str, Any]:
     """Call ``function(chunks, rank, ranks, send, recv)`` on every rank, each with chunks of its own.
 
-    Returns the results and what the network saw. Raises what the lowest rank raised that raised anything. A
-    rank's result is None where it was stopped.
+    Returns the results, None where a rank was stopped, and what the network saw. Raises what the lowest rank
+    raised that raised anything.
     """
     return bed_there.call(partial(_on_ranks, function), args, kwargs)
 
 
 def _on_ranks(function: Callable[..., Any], given: list[list[Tensor]]) -> dict[str, Any]:
-    ranks = len(given)
-    network, results, errors = _Network(ranks), [None] * ranks, {}
-
-    def be(rank: int) -> None:
-        send, recv = partial(network.send, rank), partial(network.receive, rank)
-        try:
-            results[rank] = function(given[rank], rank, ranks, send, recv)
-        except _Stopped:
-            pass
-        except BaseException as error:
-            errors[rank] = error
-        finally:
-            network.leave(rank)
-
-    threads = [threading.Thread(target=be, args=(rank,), daemon=True) for rank in range(ranks)]
+    network = _Network(len(given))
+    threads = [
+        threading.Thread(target=network.be, args=(rank, function, chunks), daemon=True)
+        for rank, chunks in enumerate(given)
+    ]
     for thread in threads:
         thread.start()
     for thread in threads:
         thread.join()
-    if errors:
-        raise errors[min(errors)]
-    told = {"sent": network.sent, "stuck": network.stuck, "unread": network.unread, "faults": network.faults}
-    return {**told, "results": results}
+    if network.errors:
+        raise network.errors[min(network.errors)]
+    unread = sorted(pair for pair, mail in network.mail.items() if mail)
+    stuck = sorted(network.waiting.items())
+    return {"sent": network.sent, "stuck": stuck, "unread": unread, "results": network.results}

@@ -54,18 +54,20 @@ wrong(
 )
 wrong(
     "padded_with_halves",
-    "padding_not_zero",
-    "belongs to no weight",
+    "shard_values",
+    "at index 31 it is 0.5, not 0",
     ("nn.functional.pad(flat, self.padding).chunk", "nn.functional.pad(flat, self.padding, value=0.5).chunk"),
 )
 wrong(
     "gradients_padded_with_halves",
-    "padding_not_zero",
-    "shard.grad is padded",
+    "wrong_shard_gradient",
+    "at index 31 it is 0.5, not 0",
     (GRADIENTS, "whole = nn.functional.pad(flat, self.padding, value=0.5)"),
 )
-wrong("not_sharded", "shard_size", "equal share", (SHARD, "nn.Parameter(torch.cat(share).clone())"))
-wrong("rank_zeros_share_for_all", "shard_values", "off by", ("share[dist.get_rank()]", "share[0]"))
+wrong("not_sharded", "no_shard", "equal share", (SHARD, "nn.Parameter(torch.cat(share).clone())"))
+wrong(
+    "rank_zeros_share_for_all", "shard_values", "not this rank's part", ("share[dist.get_rank()]", "share[0]")
+)
 wrong(
     "masters_rounded_once",
     "shard_values",
@@ -109,7 +111,7 @@ wrong(
 wrong(
     "gathers_only_once",
     "gathered_wrong",
-    "step before",
+    "in step 2",
     (
         "        mine = self.shard.detach()",
         '        if hasattr(self, "gathered"):\n            return\n        self.gathered = True\n        mine = self.shard.detach()',
@@ -123,7 +125,7 @@ wrong(
     ("torch.empty_like(self.shard)", "whole.new_empty(len(self.shard))"),
     (MEAN, f"({MEAN}).float()"),
 )
-wrong("never_divided", "shard_gradient_summed", "Adam hides it", (MEAN, "mine"))
+wrong("never_divided", "shard_gradient_summed", "Adam hides", (MEAN, "mine"))
 wrong(
     "own_gradients_only",
     "wrong_shard_gradient",
@@ -154,8 +156,8 @@ wrong("no_gradient", "no_shard_gradient", "None", (f"        self.shard.grad = {
 wrong("gradients_left", "gradients_kept", "still there", (NONE, ""))
 wrong(
     "a_new_shard",
-    "shard_replaced",
-    "old one",
+    "no_shard_gradient",
+    "that the optimizer steps has the gradient None",
     (
         "        self.shard.grad =",
         "        self.shard = nn.Parameter(self.shard.detach().clone())\n        self.shard.grad =",
@@ -164,7 +166,7 @@ wrong(
 wrong(
     "steps_itself",
     "shard_values",
-    "after a step",
+    "after step 1",
     (
         f"        self.shard.grad = {MEAN}\n",
         f"        self.shard.grad = {MEAN}\n        self.shard.data -= 0.1 * self.shard.grad.nan_to_num(0.0, 0.0, 0.0)\n",
@@ -187,7 +189,7 @@ wrong(
 )
 
 
-@TABLE.mistake("not_sharding", "gather and reduce")
+@TABLE.mistake("no_shard", "shard is None")
 def a_function(model, compute_dtype):
     return model
 

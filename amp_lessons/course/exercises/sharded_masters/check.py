@@ -3,130 +3,207 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
-from dataclasses import dataclass
-from itertools import zip_longest
+from collections.abc import Callable, Iterator
+from functools import partial
 from typing import Any
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 
 from amp_lessons._base.worker.client import Worker
-from amp_lessons._base.worker.plain import Handle
-from amp_lessons.audit.findings import Finding, passed
+from amp_lessons.audit import catalogue
+from amp_lessons.audit.findings import Finding, note, passed
 from amp_lessons.course.exercises import bed, ranks
-from amp_lessons.course.exercises.attempt import Rejected, reject, require_none
+from amp_lessons.course.exercises.attempt import Rejected, reject
 from amp_lessons.course.exercises.ranks import RANKS
 from amp_lessons.course.exercises.report import common_findings
-from amp_lessons.course.exercises.sharded_masters import mistakes, shards_there
-from amp_lessons.course.exercises.sharded_masters.mistakes import Beside
-from amp_lessons.course.exercises.sharded_masters.shards_there import FEATURES, OUTPUTS, WEIGHTS
+from amp_lessons.course.exercises.sharded_masters import shards_there
+from amp_lessons.course.exercises.sharded_masters.shards_there import (
+    FEATURES,
+    OUTPUTS,
+    WEIGHTS,
+    loss,
+    make_model,
+)
+from amp_lessons.formats.dtypes import dtype_name
 
 _DTYPES = (torch.float16, torch.bfloat16, torch.float32)
-_FAINT = 2.0**-18  # of such a loss fp16 holds gradients that lose a bit when they are divided
-_LOSS_WEIGHTS = (1.0, _FAINT, 1.0)  # of each step
-_PHASES = 1 + 3 * len(_LOSS_WEIGHTS)
+_STEPS = (  # the loss's weight, and a factor of rank 1's targets
+    (1.0, 1.0),
+    (2.0**-18, 1.0),  # fp16 holds gradients that lose a bit when they are divided
+    (1.0, 1e6),  # beyond fp16, within bf16
+)
 _RATE = 2.0**-9  # updates so small that 16 bits would lose most of them
-_POISON = 1e6  # beyond fp16, within bf16
+_TOLERANCE = 2.0**-20  # of the magnitudes added: a few roundings of fp32
+_MOST_GATHERED = 1.5  # times the weights in compute_dtype: there may be a message about them as well
+_PADDING = 0, -WEIGHTS % RANKS
+assert _PADDING[1], "weights that can be shared out evenly would not ask for any"
+_RequireRight = Callable[[dict[str, Any], int], None]  # of what a rank has noted
 
 
 def judge(worker: Worker, draw: torch.Generator) -> Iterator[Finding]:
     """Train in three dtypes; what each rank held and sent after every call is looked at here."""
-    _require_class(worker)
-    problems = [Problem.drawn(dtype, draw) for dtype in _DTYPES]
-    seen = ranks.run(worker, f"{shards_there.__name__}:train", [each.given() for each in problems])
-    told = zip_longest(*(each["told"] for each in sorted(seen, key=lambda each: each["rank"])))
-    remarks = [each for n, runs in enumerate(told) for each in _remarks(problems[n], runs)]
-    if seen[0]["left"] is not None:
-        raise Rejected(_ended(seen[0]["told"][-1]))
-    if any([len(run["phases"]) for run in each["told"]] != [_PHASES] * len(_DTYPES) for each in seen):
+    bed.function(worker, "ShardedMasters", None, None)
+    trainings = [_training(dtype, draw) for dtype in _DTYPES]
+    ends = ranks.run(worker, f"{shards_there.__name__}:train", [given for given, _ in trainings])
+    seen = {each["rank"]: each["told"]["phases"] for each in ends}
+    required = [each for _, phases in trainings for each in phases]
+    for n, require_right in enumerate(required):
+        for rank in range(RANKS):
+            for noted in seen.get(rank, [])[n : n + 1]:  # none, where a rank was stopped
+                require_right(noted, rank)
+    for told in (each["told"] for each in ends):  # of the rank that left first is the first
+        if told["left"]:
+            raise Rejected(common_findings.leaving(told["left"]))
+        bed.require_not_raised(told["raised"], told["part"] and f"in {told['part']}", told["part"])
+    if [len(seen.get(rank, [])) for rank in range(RANKS)] != [len(required)] * RANKS:
         raise Rejected(common_findings.ended("your code answered in the place of the check"))
     yield passed("masters_sharded", "each rank keeps its share of the weights in fp32, and no other")
     yield passed("computed_in_half", "weights were sent, and computed with, in the dtype asked for")
     yield passed("reduced_in_fp32", "gradients were added up over ranks in fp32, and averaged")
     yield passed("as_one_process", "after every step the weights are those of one process")
-    yield from remarks
-
-
-def _require_class(worker: Worker) -> None:
-    other = worker.call(f"{shards_there.__name__}:other_than_a_class", Handle(0))
-    if other is not None:
-        reject(
-            "not_sharding",
-            f"the check was given {other}, not a class ShardedMasters with the methods gather and reduce",
-            "pass the class itself, without making an instance",
+    reduced = [each for phase in seen[0] if "gradient" in phase for each in phase["sent"]]
+    if any(name == "all-reduce" and elements >= WEIGHTS for name, _, elements in reduced):
+        yield note(
+            "shard_all_reduced",
+            "reduce sends the whole mean gradient to every rank, by an all-reduce, and throws away what is "
+            "not its share: twice the bytes of a reduce-scatter",
+            "dist.reduce_scatter_tensor(mine, whole) sends each rank its share alone",
         )
-    bed.function(worker, "ShardedMasters", None, None)
 
 
-@dataclass(frozen=True)
-class Problem:
-    """One training: the weights at the start, and for each step the batches of all ranks."""
+def _training(dtype: torch.dtype, draw: torch.Generator) -> tuple[dict[str, Any], list[_RequireRight]]:
+    """Draw a training, and do it here, in one process: return what ranks are given, and what to require.
 
-    dtype: torch.dtype
-    weights: Tensor
-    steps: list[list[tuple[Tensor, Tensor]]]
-
-    @classmethod
-    def drawn(cls, dtype: torch.dtype, draw: torch.Generator) -> Problem:
-        """Draw weights that cannot be shared out evenly, and batches; rank 1's last overflows in fp16."""
-        assert WEIGHTS % RANKS
-        steps = []
-        for step in range(len(_LOSS_WEIGHTS)):
-            batches = []
-            for rank in range(RANKS):
-                inputs = torch.randn(4 + rank, FEATURES, generator=draw)
-                targets = torch.randn(4 + rank, OUTPUTS, generator=draw) * math.exp(rank)
-                poison = _POISON if step == len(_LOSS_WEIGHTS) - 1 and rank == 1 else 1.0
-                batches.append((inputs, targets * poison))
-            steps.append(batches)
-        return cls(dtype, torch.randn(WEIGHTS, generator=draw) * 0.5, steps)
-
-    def given(self) -> dict[str, Any]:
-        """Return what the worker is told of it."""
-        beside, steps = Beside(self.weights, self.dtype), []
-        for loss_weight, batches in zip(_LOSS_WEIGHTS, self.steps, strict=True):
-            beside.compute(batches, loss_weight)
-            steps.append({"loss_weight": loss_weight, "batches": batches, "made": beside.may_step})
-            beside.step(_RATE)
-        return {
-            "dtype": self.dtype,
-            "weights": self.weights,
-            "share": beside.share,
-            "rate": _RATE,
-            "steps": steps,
-        }
+    There is one requirement for each of the phases; it knows what is right, flat, in fp32 and padded.
+    """
+    weights, steps = torch.randn(WEIGHTS, generator=draw) * 0.5, []
+    masters = F.pad(weights, _PADDING)
+    phases: list[_RequireRight] = [partial(_require_shard, masters, "after __init__")]
+    for number, (weight, poison) in enumerate(_STEPS, 1):
+        batches = []
+        for rank in range(RANKS):
+            inputs = torch.randn(4 + rank, FEATURES, generator=draw)
+            targets = torch.randn(4 + rank, OUTPUTS, generator=draw) * math.exp(rank) * poison**rank
+            batches.append((inputs, targets))
+        of_ranks = torch.stack([_gradient(masters.to(dtype), weight, *batch) for batch in batches])
+        phases.append(partial(_require_gathered, masters.to(dtype), f"in step {number}"))
+        phases.append(partial(_require_reduced, of_ranks.to(dtype), f"in step {number}"))
+        made = bool(of_ranks.isfinite().all())  # a scaler of all ranks skips the others
+        masters = masters - (_RATE * of_ranks.mean(0) if made else 0.0)
+        phases.append(partial(_require_shard, masters, f"after step {number}"))
+        steps.append({"loss_weight": weight, "batches": batches, "made": made})
+    return {"dtype": dtype, "weights": weights, "rate": _RATE, "steps": steps}, phases
 
 
-def _remarks(problem: Problem, runs: tuple[dict[str, Any] | None, ...]) -> list[Finding]:
-    """Return what is to be remarked on how the ranks trained on a problem; reject the first mistake."""
-    beside, sent = Beside(problem.weights, problem.dtype), []
-    phases = zip_longest(*(run["phases"] if run else [] for run in runs))
-    for number, of_ranks in enumerate(phases):
-        step, what = divmod(number - 1, 3)
-        if number and what == 1:
-            beside.compute(problem.steps[step], _LOSS_WEIGHTS[step])
-        elif number and what == 2:
-            beside.step(_RATE)
-        for rank, seen in enumerate(of_ranks):
-            if seen is None:  # of a rank that was stopped
-                continue
-            if number == 0:
-                require_none(mistakes.of_shard(seen, beside, rank))
-            elif what == 0:
-                require_none(mistakes.of_gathering(seen, beside))
-            elif what == 1:
-                require_none(mistakes.of_reducing(seen, beside, rank))
-                sent = seen["sent"]
-            else:
-                require_none(mistakes.of_masters(seen, beside, rank))
-    return list(mistakes.of_traffic(sent, beside))
+def _gradient(weights: Tensor, weight: float, inputs: Tensor, targets: Tensor) -> Tensor:
+    model = make_model(weights[:WEIGHTS])
+    gradients = torch.autograd.grad(loss(weight, model, inputs, targets), list(model.parameters()))
+    return F.pad(torch.cat([each.float().flatten() for each in gradients]), _PADDING)
 
 
-def _ended(told: dict[str, Any]) -> Finding:
-    """Say of the rank that left first why it did."""
-    if told["left"]:
-        return common_findings.leaving(told["left"])
-    said = bed.said_of(bed.as_raised(told["raised"]), f"in {told['part']}" if told["part"] else "")
-    stub = said == common_findings.NOT_ATTEMPTED and told["part"]
-    return common_findings.unfinished(told["part"]) if stub else said
+def _require_shard(masters: Tensor, when: str, noted: dict[str, Any], rank: int) -> None:
+    shard, wanted = noted["shard"], masters.chunk(RANKS)[rank]
+    if not isinstance(shard, Tensor) or not noted["fit"] or shard.shape != wanted.shape:
+        reject(
+            "no_shard",
+            f"{when}, shard is {bed.described(shard)}: an optimizer is to be given a parameter of shape "
+            f"{tuple(wanted.shape)}, an equal share of {WEIGHTS} weights",
+            "join all weights flat, pad with zeros, and keep one part: self.shard = nn.Parameter(…)",
+        )
+    if shard.dtype != torch.float32:
+        raise Rejected(catalogue.ranks.masters_not_fp32(str(shard.dtype)))
+    if not torch.allclose(shard, wanted, rtol=_TOLERANCE, atol=1e-7):
+        reject(
+            "shard_values",
+            f"{when} the shard is not this rank's part of all weights: {_farthest_off(shard, wanted)}",
+            "parts come in the order of the ranks, weights in that of model.parameters(), then zeros; nobody "
+            "but the optimizer changes them, and they are never rounded",
+        )
+    for name, elements in noted["kept"].items():
+        if elements >= WEIGHTS:
+            reject(
+                "whole_masters_kept",
+                f"{when} {name} holds {elements} numbers in fp32 on every rank, as many as there are weights",
+                "keep this rank's part alone, a copy of it (.clone()): a view keeps the whole in memory",
+            )
+
+
+def _farthest_off(seen: Tensor, wanted: Tensor) -> str:
+    off = (seen - wanted).abs().nan_to_num(torch.inf)
+    n = int(torch.where(seen.isfinite() | wanted.isfinite(), off, 0.0).argmax())
+    return f"at index {n} it is {float(seen[n]):.7g}, not {float(wanted[n]):.7g}"
+
+
+def _require_gathered(wanted: Tensor, when: str, noted: dict[str, Any], rank: int) -> None:
+    asked, weights = dtype_name(wanted.dtype), wanted[:WEIGHTS].float()
+    if others := {dtype_name(dtype) for dtype in noted["dtypes"] if dtype != wanted.dtype}:
+        reject(
+            "compute_dtype_ignored",
+            f"after gather the model's weights are in {', '.join(sorted(others))} although {asked} was asked "
+            "for: forward and backward compute in that, and no result would be far off",
+            "give each parameter a value in compute_dtype: parameter.data = …",
+        )
+    if not torch.equal(noted["weights"], weights):
+        reject(
+            "gathered_wrong",
+            f"{when} the weights that gather gave, joined flat, are not the masters of all ranks, "
+            f"rounded: {_farthest_off(noted['weights'], weights)}",
+            "gather anew in every step; cut off the padding at the end, and split by p.numel()",
+        )
+    nbytes = sum(elements * dtype.itemsize for _, dtype, elements in noted["sent"])
+    if nbytes > _MOST_GATHERED * wanted.nbytes:
+        dtypes = ", ".join(sorted({str(dtype) for _, dtype, _ in noted["sent"]}))
+        reject(
+            "gathered_in_fp32",
+            f"weights were sent in {dtypes}, {nbytes} bytes, where {wanted.nbytes} in {asked} are enough",
+            "cast the shard to compute_dtype first, then gather; and gather once",
+        )
+
+
+_HINTS = {
+    "shard_reduced_in_half": "make fp32 of them first, as reduce_dtype=torch.float32 does: p.grad.float()",
+    "shard_gradient_summed": "divide by dist.get_world_size(), where gloo sums under ReduceOp.AVG too",
+}
+
+
+def _require_reduced(of_ranks: Tensor, when: str, noted: dict[str, Any], rank: int) -> None:
+    gradient, half = noted["gradient"], of_ranks.chunk(RANKS, dim=1)[rank]
+    parts, dtype = half.float(), dtype_name(half.dtype)
+    if not isinstance(gradient, Tensor) or gradient.dtype != torch.float32:
+        reject(
+            "no_shard_gradient",
+            f"after reduce, the shard that the optimizer steps has the gradient {bed.described(gradient)}",
+            "self.shard.grad = …, of its shape and dtype; and self.shard stays the parameter that it was",
+        )
+    off = f"shard.grad: {_farthest_off(gradient, parts.mean(0))}"
+    suspects = {
+        "added up and not divided, which Adam hides": parts.sum(0),
+        f"added up in {dtype}, which rounds": sum(half[1:], half[0]).float() / RANKS,
+        f"divided in {dtype}, which drops a bit of what is subnormal": (half / RANKS).float().sum(0),
+    }
+    if not _close(gradient, parts.mean(0), parts):
+        for what, made in suspects.items():
+            if _close(gradient, made, parts):
+                code = "shard_reduced_in_half" if dtype in what else "shard_gradient_summed"
+                reject(code, f"{when} gradients were {what}; {off}", _HINTS[code])
+        reject(
+            "wrong_shard_gradient",
+            f"{when} this rank's part of the mean of all ranks' gradients, inf where one has overflowed, is "
+            f"not in {off}",
+            "join the gradients in the order of the parameters, pad them with zeros as the weights are, "
+            "reduce them over all ranks; change nothing else",
+        )
+    if noted["gradients_stay"]:
+        reject(
+            "gradients_kept",
+            "after reduce the model's own gradients are still there: the next backward pass adds to them",
+            "set p.grad = None for every parameter once it is reduced",
+        )
+
+
+def _close(seen: Tensor, wanted: Tensor, parts: Tensor) -> bool:
+    finite = wanted.isfinite()
+    near = (seen - wanted).abs()[finite] <= _TOLERANCE * parts.abs().mean(0)[finite]
+    return bool(near.all()) and torch.equal(seen.isfinite(), finite)

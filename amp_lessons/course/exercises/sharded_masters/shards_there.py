@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import inspect
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from functools import partial
-from types import FunctionType, MethodType, ModuleType
+import gc
+from collections.abc import Iterable, Iterator
+from types import FunctionType, ModuleType
 from typing import Any
 
 import torch
@@ -13,19 +12,12 @@ import torch.distributed as dist
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from amp_lessons._base.text.describing import describe
 from amp_lessons._base.worker.serving import told
 from amp_lessons.course.exercises import bed_there, ranks_there
 from amp_lessons.parallel.collectives import CollectiveLog
 
 FEATURES, HIDDEN, OUTPUTS = 5, 7, 3
 WEIGHTS = (FEATURES + 1) * HIDDEN + HIDDEN * OUTPUTS
-
-
-def other_than_a_class(value: Any) -> str | None:
-    """Describe what is no class with the methods gather and reduce; None for one."""
-    methods = [getattr(value, name, None) for name in ("gather", "reduce")]
-    return None if inspect.isclass(value) and all(map(callable, methods)) else describe(value)
 
 
 def make_model(weights: Tensor) -> nn.Module:
@@ -43,123 +35,76 @@ def loss(weight: float, model: nn.Module, inputs: Tensor, targets: Tensor) -> Te
     return weight * F.mse_loss(model(inputs.to(dtype)).float(), targets)
 
 
-def train(attempt: type, problems: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Train on each problem until something is raised; return what was seen."""
-    seen: list[dict[str, Any]] = []
-    for given in problems:
-        run = _Run(attempt, given)
-        try:
-            run.train()
-        except BaseException as error:
-            run.seen["raised"] = told(error)
-        seen.append(run.seen)
-        if run.seen["raised"] or run.seen["left"]:
-            ranks_there.leave()
-            break
+def train(attempt: type, problems: list[dict[str, Any]]) -> dict[str, Any]:
+    """Train on one problem after the other, until something is raised; return what was seen."""
+    seen: dict[str, Any] = {"phases": [], "part": "", "raised": None, "left": []}
+    try:
+        for problem in problems:
+            for phase in _train(attempt, problem, seen):
+                copies = {k: v.clone() if isinstance(v, Tensor) else v for k, v in phase.items()}
+                seen["phases"].append(copies)
+    except BaseException as error:
+        seen["raised"] = told(error)
+        ranks_there.leave()
     return seen
 
 
-class _NoShard(Exception):  # noqa: N818 - there is nothing to go on with
-    pass
+def _train(attempt: type, problem: dict[str, Any], seen: dict[str, Any]) -> Iterator[dict[str, Any]]:
+    """Train; yield what there is after ``__init__``, and then after each gather, reduce and step."""
+    model, dtype = make_model(problem["weights"]), problem["dtype"]
+    sharded, _ = _call(seen, "", attempt, model, dtype)
+    yield _held(sharded, model, dtype)
+    shard = sharded.shard
+    optimizer = torch.optim.SGD([shard], lr=problem["rate"])
+    for step in problem["steps"]:
+        _, sent = _call(seen, "gather", sharded.gather)
+        parameters = list(model.parameters())
+        weights = torch.cat([p.detach().float().flatten() for p in parameters])
+        yield {"dtypes": [p.dtype for p in parameters], "weights": weights, "sent": sent}
+        loss(step["loss_weight"], model, *step["batches"][dist.get_rank()]).backward()
+        _, sent = _call(seen, "reduce", sharded.reduce)
+        stay = any(p.grad is not None for p in model.parameters())
+        yield {"gradient": shard.grad, "gradients_stay": stay, "sent": sent}
+        if step["made"]:
+            optimizer.step()
+        optimizer.zero_grad()
+        yield _held(sharded, model, dtype)
 
 
-class _Run:
-    """One training; ``seen`` has a phase for each call of the learner's, and for each step."""
-
-    def __init__(self, attempt: type, given: dict[str, Any]) -> None:
-        self._attempt, self._given = attempt, given
-        self.seen: dict[str, Any] = {"phases": [], "part": "", "raised": None, "left": []}
-
-    def train(self) -> None:
-        """Train; raises what is raised."""
-        given, dtype = self._given, self._given["dtype"]
-        self._model = make_model(given["weights"])
-        self._sharded = self._call("", partial(self._attempt, self._model, dtype))
-        shard = getattr(self._sharded, "shard", None)
-        fit = isinstance(shard, Tensor) and shard.requires_grad and shard.is_leaf
-        self._note(shard=shard, fit=fit, kept=self._kept())
-        if not isinstance(shard, Tensor) or not fit or shard.shape != (given["share"],):
-            raise _NoShard
-        optimizer = torch.optim.SGD([shard], lr=given["rate"])
-        for step in given["steps"]:
-            sent = self._watched("gather")
-            parameters = list(self._model.parameters())
-            weights = torch.cat([p.detach().float().flatten() for p in parameters])
-            self._note(dtypes=[p.dtype for p in parameters], weights=weights, sent=sent)
-            loss(step["loss_weight"], self._model, *step["batches"][dist.get_rank()]).backward()
-            sent = self._watched("reduce")
-            kept = any(p.grad is not None for p in self._model.parameters())
-            same = self._sharded.shard is shard
-            self._note(same=same, gradient=shard.grad, kept_gradients=kept, sent=sent)
-            if step["made"]:
-                optimizer.step()
-            optimizer.zero_grad()
-            self._note(shard=self._sharded.shard, kept=self._kept())
-
-    def _note(self, **facts: Any) -> None:
-        """Note a phase, as it is now."""
-        self.seen["phases"].append({k: v.clone() if isinstance(v, Tensor) else v for k, v in facts.items()})
-
-    def _call(self, part: str, function: Callable[[], Any]) -> Any:
-        self.seen["part"] = part
-        returned = bed_there.call(function, [], {})
-        self.seen["left"] += returned["left"]
-        self.seen["part"] = ""
-        return returned["result"]
-
-    def _watched(self, name: str) -> list[tuple[str, torch.dtype, int]]:
-        with CollectiveLog() as log:
-            self._call(name, getattr(self._sharded, name))
-        return [(each.name, each.dtype, each.elements) for each in log.calls]
-
-    def _kept(self) -> dict[str, int]:
-        attributes = vars(self._sharded).items()
-        return {name: kept_in_fp32(value, self._model.parameters()) for name, value in attributes}
+def _call(seen: dict[str, Any], part: str, function: Any, *args: Any) -> tuple[Any, list[Any]]:
+    """Return what a function of the learner's returns, and the collectives that it called."""
+    seen["part"] = part
+    with CollectiveLog() as log:
+        returned = bed_there.call(function, list(args), {})
+    seen["left"] += returned["left"]
+    return returned["result"], [(each.name, each.dtype, each.elements) for each in log.calls]
 
 
-# --- what an attribute keeps alive, wherever it has put it: in a list, in a module, behind a function
-
-_DEEPEST = 12  # a module within a module: four steps down
+def _held(sharded: Any, model: nn.Module, dtype: torch.dtype) -> dict[str, Any]:
+    shard, attributes = getattr(sharded, "shard", None), getattr(sharded, "__dict__", {})
+    if dtype == torch.float32:  # what is gathered to compute with looks like masters then
+        attributes = {}
+    fit = isinstance(shard, Tensor) and shard.requires_grad and shard.is_leaf
+    kept = {name: kept_in_fp32(value, model.parameters()) for name, value in attributes.items()}
+    return {"shard": shard, "fit": fit, "kept": kept}
 
 
 def kept_in_fp32(value: Any, apart_from: Iterable[Tensor] = ()) -> int:
     """Return how many fp32 numbers ``value`` keeps in memory, each once; a view keeps what it is a view of.
 
-    Those of ``apart_from`` do not count: somebody else keeps them anyway.
+    They may be anywhere, in a list, in a module, behind a function. Those of ``apart_from`` do not count.
     """
+    met, waiting = dict[int, Any](), [value]
+    while waiting:
+        each = waiting.pop()
+        if id(each) in met or isinstance(each, (type, ModuleType)):
+            continue
+        met[id(each)] = each
+        if isinstance(each, FunctionType):  # it also refers to its module, and so to all that is there
+            waiting += [each.__closure__, each.__defaults__, each.__kwdefaults__]
+        else:
+            waiting += gc.get_referents(each)
+    tensors = [each for each in met.values() if isinstance(each, Tensor) and each.dtype == torch.float32]
+    storages = {each.data_ptr(): each.nbytes() for each in (tensor.untyped_storage() for tensor in tensors)}
     theirs = {tensor.untyped_storage().data_ptr() for tensor in apart_from}
-    storages = {
-        storage.data_ptr(): storage.nbytes() // torch.float32.itemsize
-        for tensor in _tensors(value, _DEEPEST, set())
-        if tensor.dtype == torch.float32
-        for storage in (tensor.untyped_storage(),)
-    }
-    return sum(elements for pointer, elements in storages.items() if pointer not in theirs)
-
-
-def _tensors(value: Any, depth: int, seen: set[int]) -> Iterator[Tensor]:
-    if id(value) in seen or depth == 0:
-        return
-    seen.add(id(value))
-    if isinstance(value, Tensor):
-        yield value
-        return
-    for member in _members(value):
-        yield from _tensors(member, depth - 1, seen)
-
-
-def _members(value: Any) -> Iterator[Any]:
-    """Yield what an object of Python's refers to, but not the modules and classes that it comes from."""
-    if isinstance(value, (type, ModuleType)):
-        return
-    if isinstance(value, Mapping):
-        yield from value.values()
-    elif isinstance(value, (list, tuple, set, frozenset)):
-        yield from value
-    elif isinstance(value, (FunctionType, MethodType)):
-        yield from inspect.getclosurevars(value).nonlocals.values()
-        yield from (value.__self__,) if isinstance(value, MethodType) else (value.__defaults__,)
-    elif isinstance(value, partial):
-        yield from (value.func, value.args, value.keywords)
-    else:
-        yield getattr(value, "__dict__", None)
+    return sum(nbytes for at, nbytes in storages.items() if at not in theirs) // torch.float32.itemsize
