@@ -25,11 +25,11 @@ wrong(
 wrong("one_scale_forgotten", "not_unscaled", "scale of weight", (FORWARD, FORWARD.replace(" * scale_b", "")))
 wrong(
     "divides_by_the_scales",
-    "scale_inverted",
+    "not_unscaled",
     "divided by",
     (FORWARD, "(a.float() @ b.float().t() / scale_a / scale_b).to(x.dtype)"),
 )
-wrong("plain_casts", "not_scaled", "cast of x", (SCALE, "torch.ones(())"))
+wrong("plain_casts", "range_unused", "a scale of 1", (SCALE, "torch.ones(())"))
 wrong("unscaled_gradient_of_x", "not_unscaled", "gradient of x", (TO_X, "(g.float() @ b.float()) * scale_b"))
 wrong(
     "unscaled_gradient_of_weight",
@@ -57,7 +57,7 @@ wrong(
 )
 wrong(
     "gradient_without_a_scale",
-    "not_scaled",
+    "range_unused",
     "cast of gradient",
     (GRADIENT, "g, scale_g = gradient.to(torch.float8_e5m2), torch.ones(())"),
 )
@@ -154,7 +154,7 @@ wrong(
 )
 wrong(
     "multiplied_in_bf16",
-    "computed_in_16_bits",
+    "wrong_product",
     "of its norm",
     (FORWARD, "((a.float() @ b.float().t()).bfloat16() * scale_a * scale_b).to(x.dtype)"),
 )

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from itertools import product
-from typing import Any
+from typing import Any, NoReturn
 
 import torch
 from torch import Tensor
@@ -16,363 +16,251 @@ from amp_lessons.audit.findings import Finding, failed, passed
 from amp_lessons.course.exercises.attempt import Rejected, reject, require_none
 from amp_lessons.course.exercises.bed import LearnersFunction, described, function, require_not_raised
 from amp_lessons.course.exercises.fp8_linear import linear_there
-from amp_lessons.course.exercises.fp8_linear.cases import ProductsCase, cases
 from amp_lessons.course.exercises.report import common_findings
 from amp_lessons.course.exercises.small_formats import mistakes
-from amp_lessons.course.exercises.small_formats.watching_there import BEHAVIOURS, FORMAT_OF, SeenCast
+from amp_lessons.course.exercises.small_formats.watching_there import BEHAVIOURS, FORMAT_OF
 
-_THERE = linear_there.__name__
+E4M3, E5M2 = torch.float8_e4m3fn, torch.float8_e5m2
+_WANTED = {"x": E4M3, "weight": E4M3, "gradient": E5M2}
+_PRODUCTS: dict[str, tuple[str, str, Callable[[Tensor, Tensor], Tensor]]] = {
+    "the output": ("x", "weight", lambda x, weight: x @ weight.t()),
+    "the gradient of x": ("gradient", "weight", lambda gradient, weight: gradient @ weight),
+    "the gradient of weight": ("gradient", "x", lambda gradient, x: gradient.t() @ x),
+}
 
 
 def judge(worker: Worker, draw: torch.Generator) -> Iterator[Finding]:
-    """Run forward and backward by either behaviour of PyTorch's cast; what is not so is rejected."""
+    """Run forward and backward by either behaviour of PyTorch's cast; the first wrong number decides."""
     fp8_linear = function(worker, "fp8_linear", torch.zeros(1, 1), torch.zeros(1, 1))
+    tried = cases(draw)
     for behaviour, whose in BEHAVIOURS.items():
-        for number, case in enumerate(cases()):
-            ran = _run(fp8_linear, case, behaviour, f"{case.what} {whose}")
-            _JUDGES[case.kind](ran, case)
-            if number == 0:
-                _require_fresh_cast(fp8_linear, case, behaviour)
+        for case in tried:
+            _judge_run(fp8_linear, case, behaviour, f"for {case.what} {whose}")
     yield passed("three_products", "each of the three products is that of scaled casts, taken back")
     yield passed("formats", "x and weight are cast to E4M3, the gradient to E5M2, each rounded once")
     yield passed("corners", "zeros, no rows, inf and NaN come out as they should")
 
 
 @dataclass(frozen=True)
-class Ran:
-    """Output and gradients of one run, and the casts seen in each pass."""
+class ProductsCase:
+    """``x`` (rows, inputs), ``weight`` (outputs, inputs), ``gradient`` (rows, outputs), in one dtype.
+
+    An ``ordinary`` case has operands that can be recognised in their casts.
+    """
 
     what: str
-    output: Tensor
-    to_x: Tensor
-    to_weight: Tensor
-    forward: list[SeenCast]
-    backward: list[SeenCast]
+    x: Tensor
+    weight: Tensor
+    gradient: Tensor
+    ordinary: bool = False
 
 
-def _run(fp8_linear: LearnersFunction, case: ProductsCase, behaviour: str, what: str) -> Ran:
-    x, weight = case.x.clone(), case.weight.clone()
-    seen, _ = fp8_linear.called_by(f"{_THERE}:run", x, weight, case.gradient.clone(), extra=(behaviour,))
-    require_not_raised(seen["raised"], f"forward, for {what}")
-    output, forward, backward = seen["output"], _casts(seen["forward"]), _casts(seen["backward"])
-    _require_output(output, case, what)
-    if case.kind == "ordinary":
-        _require_forward(output, forward, case, what)
-    _require_graph(seen["has_graph"] is True, "x and weight", what)
-    require_not_raised(seen["raised_backward"], f"backward, for {what}")
-    to_x, to_weight = seen["to_x"], seen["to_weight"]
-    _require_graph(isinstance(to_x, Tensor), "x", what)
-    _require_graph(isinstance(to_weight, Tensor), "weight", what)
+def cases(draw: torch.Generator) -> list[ProductsCase]:
+    """Draw what to try, from the simplest to the last corner."""
+    plain = _drawn("fp32 operands", draw, (1.0, 0.05, 1e-6))
+    x, weight, gradient = plain.x, plain.weight, plain.gradient
+    return [
+        plain,
+        _drawn("small operands", draw, (1e-3, 1e-4, 1e-7)),
+        _drawn("large operands", draw, (1e4, 1e2, 1e3)),
+        _drawn("bf16 operands", draw, (1.0, 0.05, 1e-6), torch.bfloat16),
+        _drawn("fp16 operands", draw, (1.0, 0.05, 1e-3), torch.float16),
+        ProductsCase("x of zeros", x * 0, weight, gradient),
+        ProductsCase("gradients of zeros", x, weight, gradient * 0),
+        ProductsCase("one element", x[:1, :1], weight[:1, :1], gradient[:1, :1]),
+        ProductsCase("x without rows", x[:0], weight, gradient[:0]),
+        ProductsCase("a gradient with inf", x, weight, _with(gradient, math.inf)),
+        ProductsCase("a gradient with NaN", x, weight, _with(gradient, math.nan)),
+        ProductsCase("x with inf", _with(x, math.inf), weight, gradient),
+    ]
+
+
+def _drawn(
+    what: str, draw: torch.Generator, sizes: tuple[float, float, float], dtype: torch.dtype = torch.float32
+) -> ProductsCase:
+    """Draw operands of these sizes, with one outlier each; no side is as long as another."""
+    drawn: list[Tensor] = []
+    for size, shape in zip(sizes, ((24, 40), (16, 40), (24, 16)), strict=True):
+        numbers = torch.randn(shape, generator=draw) * torch.rand(shape, generator=draw).mul(-3.0).exp()
+        place = int(torch.randint(numbers.numel(), (1,), generator=draw))
+        numbers.view(-1)[place] = 11.0 * (-1) ** place
+        drawn.append((numbers * size).to(dtype))
+    return ProductsCase(what, drawn[0], drawn[1], drawn[2], ordinary=True)
+
+
+def _with(numbers: Tensor, value: float) -> Tensor:
+    changed = numbers.clone()
+    changed[3, 5] = value
+    return changed
+
+
+# --- one run: its form, its casts, its three results
+
+
+def _judge_run(fp8_linear: LearnersFunction, case: ProductsCase, behaviour: str, what: str) -> None:
+    x, weight, there = case.x.clone(), case.weight.clone(), f"{linear_there.__name__}:run"
+    ran, _ = fp8_linear.called_by(
+        there, x, weight, case.gradient.clone(), about=f"forward, {what}", extra=(behaviour,)
+    )
+    output, shape = ran["results"][0], (case.x.shape[0], case.weight.shape[0])
+    if not isinstance(output, Tensor) or output.shape != shape or output.dtype != case.x.dtype:
+        expected = f"a tensor of shape {shape} and of the dtype of x, {case.x.dtype}, was"
+        hint = "end with .to(x.dtype); weight has one row per output"
+        raise Rejected(common_findings.wrong_return_type(expected, f"{described(output)}, {what}", hint))
     if any(not torch.equal(a.nan_to_num(), b.nan_to_num()) for a, b in ((x, case.x), (weight, case.weight))):
         raise Rejected(common_findings.inputs_changed("x and weight", "compute with new tensors: x / scale"))
-    return Ran(what, output, to_x, to_weight, forward, backward)
+    operands = {name: getattr(case, name).double() for name in _WANTED}
+    casts = _casts(ran, operands, what) if case.ordinary else None
+    for name, result in zip(_PRODUCTS, ran["results"], strict=True):
+        require_not_raised(None if name == "the output" else ran["raised"], f"backward, {what}")
+        if not isinstance(result, Tensor):
+            said = f"{what}, no gradient reaches {name.split()[-1]}: training would leave it as it is"
+            hint = "backward returns a gradient per argument of forward; detach() and no_grad() cut the graph"
+            reject("gradient_not_flowing", said, hint)
+        if casts is None:
+            _require_corner(result, name, operands, what)
+        else:
+            _require_product(result, name, casts, operands, f"{name}, {what}")
 
 
-def _require_fresh_cast(fp8_linear: LearnersFunction, case: ProductsCase, behaviour: str) -> None:
-    """Reject a cast that is kept although an optimizer has changed the weight since."""
-    seen, _ = fp8_linear.called_by(
-        f"{_THERE}:run_twice", case.x.clone(), case.weight.clone(), extra=(behaviour,)
-    )
-    require_not_raised(seen["raised"], "forward")
-    require_not_raised(seen["raised_again"], "forward, after the weight was changed in place")
-    changed = {"weight": case.weight.flip(0).double()}
-    if not any(recognised(cast, changed) for cast in _casts(seen["casts"])):
-        reject(
-            "stale_cast",
-            "the weight was changed in place, as an optimizer does, and was not cast again: the product is "
-            "that of the weight that was there before",
-            "cast the weight in every forward pass; what is kept is right until the next step only",
-        )
+def _require_corner(seen: Tensor, name: str, operands: Mapping[str, Tensor], what: str) -> None:
+    """Hold a result against that without casts, where operands say too little of their scales."""
+    left, right, formula = _PRODUCTS[name]
+    wanted = formula(operands[left], operands[right])
+    finite = bool(seen.isfinite().all())
+    if finite and not wanted.isfinite().all():
+        raise Rejected(mistakes.inf_hidden(what, f"{name} is finite"))
+    if wanted.isfinite().all() and not _roughly(seen, wanted):
+        if operands["x"].any() and operands["gradient"].any():
+            _reject_product(seen, wanted, f"{name}, {what}")
+        raise Rejected(mistakes.zero_amax(what, f"{name} is not {'zero' if finite else 'finite'}"))
 
 
-def _casts(told: Any) -> list[SeenCast]:
-    return [SeenCast(*each) for each in told]
+def _roughly(seen: Tensor, wanted: Tensor) -> bool:
+    """Whether a result is this one but for what eight bits lose."""
+    return bool((seen.double() - wanted).norm() <= 0.2 * wanted.norm())
 
 
-def _require_output(output: Any, case: ProductsCase, what: str) -> None:
-    shape = (case.x.shape[0], case.weight.shape[0])
-    if not isinstance(output, Tensor) or output.shape != shape or output.dtype != case.x.dtype:
-        raise Rejected(
-            common_findings.wrong_return_type(
-                f"a tensor of shape {shape} and of the dtype of x, {case.x.dtype}, was",
-                f"{described(output)}, for {what}",
-                "end with .to(x.dtype); weight has one row per output",
-            )
-        )
+# --- casts: of which operand, and by which number it was multiplied before
 
-
-def _require_graph(flows: bool, to: str, what: str) -> None:
-    if not flows:
-        reject(
-            "gradient_not_flowing",
-            f"for {what}, no gradient reaches {to}: training would leave them as they are",
-            "an autograd.Function has a backward that returns one gradient per argument of forward; detach() "
-            "and no_grad() cut the graph where there is none",
-        )
-
-
-def _matrices(case: ProductsCase) -> Mapping[str, Tensor]:
-    return {"x": case.x.double(), "weight": case.weight.double(), "gradient": case.gradient.double()}
-
-
-def _require_forward(output: Tensor, casts: list[SeenCast], case: ProductsCase, what: str) -> None:
-    matrices = {name: matrix for name, matrix in _matrices(case).items() if name != "gradient"}
-    where = f"forward, for {what}"
-    require_none(mistakes_in_casts(casts, matrices, ("x", "weight"), where))
-    seen = [operand for cast in casts if (operand := recognised(cast, matrices))]
-    left, right = (side(name, matrices[name], seen) for name in ("x", "weight"))
-    require_none(mistakes_in_product(output, left, right.turned(), f"the output, for {what}"))
-
-
-def _require_backward(ran: Ran, case: ProductsCase) -> None:
-    matrices = _matrices(case)
-    casts = ran.forward + ran.backward
-    require_none(mistakes_in_casts(casts, matrices, ("x", "weight", "gradient"), f"backward, for {ran.what}"))
-    seen = [operand for cast in casts if (operand := recognised(cast, matrices))]
-    x, weight, gradient = (side(name, matrix, seen) for name, matrix in matrices.items())
-    of = {"x": (ran.to_x, gradient, weight), "weight": (ran.to_weight, gradient.turned(), x)}
-    for name, (result, left, right) in of.items():
-        require_none(mistakes_in_product(result, left, right, f"the gradient of {name}, for {ran.what}"))
-
-
-def _require_finite(ran: Ran, case: ProductsCase) -> None:
-    """Reject NaN, and numbers for zeros, where an operand is all zeros, or has one element or none."""
-    x, weight, gradient = _matrices(case).values()
-    results = {
-        "output": (ran.output, x @ weight.t()),
-        "gradient of x": (ran.to_x, gradient @ weight),
-        "gradient of weight": (ran.to_weight, gradient.t() @ x),
-    }
-    for name, (result, wanted) in results.items():
-        if not result.isfinite().all() or (result.any() and not wanted.any()):
-            effect = f"the {name} is {'not zero' if result.isfinite().all() else 'not finite'}"
-            raise Rejected(mistakes.zero_amax(f"for {ran.what}", effect))
-
-
-def _require_not_finite(ran: Ran, case: ProductsCase) -> None:
-    """Reject finite results of an operand that is not."""
-    results = {"gradient of weight": ran.to_weight}
-    results["output" if not case.x.isfinite().all() else "gradient of x"] = (
-        ran.output if not case.x.isfinite().all() else ran.to_x
-    )
-    for name, result in results.items():
-        if result.isfinite().all():
-            raise Rejected(mistakes.inf_hidden(f"for {ran.what}", f"the {name} is finite"))
-
-
-_JUDGES = {"ordinary": _require_backward, "finite": _require_finite, "not finite": _require_not_finite}
-
-
-# --- which operand was cast, by which number it was multiplied before, and what is wrong with that
-
-WANTED = {"x": torch.float8_e4m3fn, "weight": torch.float8_e4m3fn, "gradient": torch.float8_e5m2}
 _SAME = 2.0**-7  # more than bf16 rounds, less than any cast to eight bits
 
 
 @dataclass(frozen=True)
-class Operand:
-    """A cast of an operand: of which, the number it was multiplied by, and what it stands for afterwards."""
-
-    name: str
-    multiplier: float
-    stands_for: Tensor
-    dtype: torch.dtype
-
-
-def multiple_of(seen: Tensor, matrix: Tensor) -> float | None:
-    """Return the number that times ``matrix`` is ``seen``; None where there is none."""
-    if seen.shape != matrix.shape or not seen.any():
-        return None
-    factor = float((seen * matrix).sum() / matrix.square().sum())
-    same = (seen - factor * matrix).abs() <= _SAME * (factor * matrix).abs()
-    return factor if factor and bool(same.all()) else None
-
-
-def recognised(cast: SeenCast, matrices: Mapping[str, Tensor]) -> Operand | None:
-    """Say which operand was cast, as it is or transposed; None where it is none of them times one number."""
-    for name, matrix in matrices.items():
-        turned = [(cast.source.mT, cast.values.mT)] if cast.source.ndim > 1 else []
-        for source, values in [(cast.source, cast.values), *turned]:
-            factor = multiple_of(source, matrix)
-            if factor is not None:
-                return Operand(name, factor, values / factor, cast.dtype)
-    return None
-
-
-def mistakes_in_casts(
-    casts: Sequence[SeenCast], matrices: Mapping[str, Tensor], needed: Sequence[str], what: str
-) -> Iterator[Finding]:
-    """Yield what is wrong with these casts; ``needed`` are the operands that have to be among them."""
-    found = [recognised(cast, matrices) for cast in casts]
-    for place, (cast, operand) in enumerate(zip(casts, found, strict=True)):
-        if operand is None:
-            yield _of_something_else(cast, casts[:place], "gradient" in needed, what)
-            continue
-        yield from _mistakes_in(operand, matrices[operand.name], what)
-    for name in needed:
-        if all(operand is None or operand.name != name for operand in found):
-            yield not_cast(name, what)
-
-
-def _mistakes_in(operand: Operand, matrix: Tensor, what: str) -> Iterator[Finding]:
-    element, of = FORMAT_OF[operand.dtype], f"{what}, the cast of {operand.name}"
-    if operand.dtype != WANTED[operand.name]:
-        yield gradient_format(what) if operand.name == "gradient" else _forward_format(operand.name, what)
-    misplaced = mistakes.misplaced(float(matrix.abs().max()), 1 / abs(operand.multiplier), element, of)
-    if misplaced is not None and operand.multiplier == 1:
-        values = operand.stands_for
-        underflowed, saturated = (values == 0) & (matrix != 0), matrix.abs() > element.max
-        yield mistakes.not_scaled(of, *(float(each.double().mean()) for each in (underflowed, saturated)))
-    if misplaced is not None:
-        yield misplaced
-
-
-def _of_something_else(cast: SeenCast, earlier: Sequence[SeenCast], backward: bool, what: str) -> Finding:
-    again = {str(place): each.values for place, each in enumerate(earlier)}
-    if recognised(cast, again) is not None:
-        return failed(
-            "quantised_twice",
-            f"{what}: what had been cast to 8 bits was taken back and cast again: it is rounded a second "
-            "time, by another scale or along another side to other numbers",
-            "transpose the 8-bit values, or cast the transposed tensor from high precision",
-        )
-    if backward and cast.dtype == torch.float8_e4m3fn:
-        return gradient_format(what)
-    return failed(
-        "unknown_cast",
-        f"{what}: a tensor of shape {tuple(cast.source.shape)} was cast to {cast.dtype}, and it is no "
-        "operand times one number",
-        "one scale per tensor; cast x, weight and gradient, and no result",
-    )
-
-
-def gradient_format(what: str) -> Finding:
-    """Report that a gradient was cast as weights are."""
-    return failed(
-        "gradient_format",
-        f"{what}: a gradient was cast to E4M3, the format of weights: autograd does so by itself where "
-        ".to(dtype) is part of its graph, and without a scale",
-        "write the backward pass: a gradient is scaled and cast to torch.float8_e5m2",
-    )
-
-
-def _forward_format(name: str, what: str) -> Finding:
-    return failed(
-        "forward_format",
-        f"{what}: {name} was cast to E5M2, which has two bits of mantissa where E4M3 has three",
-        "torch.float8_e4m3fn for x and weight, in all three products",
-    )
-
-
-def not_cast(name: str, what: str) -> Finding:
-    """Report an operand that keeps its digits."""
-    if name == "gradient":
-        return failed(
-            "gradient_not_cast",
-            f"{what}: the gradient was multiplied without a cast to 8 bits, or not seen to be cast",
-            "cast it with a scale to torch.float8_e5m2, for both products of the backward pass",
-        )
-    return failed(
-        "operand_not_cast",
-        f"{what}: {name} was multiplied without a cast to 8 bits, or not seen to be cast",
-        "cast it with a scale, tensor.to(torch.float8_e4m3fn), in all products that it is part of",
-    )
-
-
-# --- one product of a linear function, held against the same in fp64, and the mistakes that explain another
-
-_OF_A_SUM = 1e-5  # of the sum of magnitudes: fp32 adds a few dozen products far more exactly
-_OF_16_BITS = 0.02
-
-
-@dataclass(frozen=True)
-class Side:
-    """One operand of a product: as it was given, and as the casts that were seen stand for it."""
+class Cast:
+    """A cast of a matrix, which was multiplied by a number before; ``stands_for`` is what it says of it."""
 
     name: str
     matrix: Tensor
-    casts: tuple[Operand, ...]
-
-    def turned(self) -> Side:
-        """Return the transpose."""
-        turned = (Operand(c.name, c.multiplier, c.stands_for.mT, c.dtype) for c in self.casts)
-        return Side(self.name, self.matrix.mT, tuple(turned))
+    multiplier: float
+    stands_for: Tensor
 
 
-def mistakes_in_product(seen: Tensor, left: Side, right: Side, what: str) -> Iterator[Finding]:
-    """Yield what is wrong with ``seen``, which should be left · right; nothing where it is right."""
-    pairs = list(product(left.casts, right.casts))
-    if any(_close(seen, a.stands_for @ b.stands_for, a.stands_for, b.stands_for) for a, b in pairs):
+def _cast(source: Tensor, dtype: torch.dtype, name: str, matrix: Tensor) -> Cast | None:
+    """Read a cast as one of this matrix, as it is or transposed; None where it is no multiple of it."""
+    source = source.mT if source.shape == matrix.shape[::-1] else source
+    if source.shape != matrix.shape or not source.any():
+        return None
+    factor = float((source * matrix).sum() / matrix.square().sum())
+    if not factor or ((source - factor * matrix).abs() > _SAME * (factor * matrix).abs()).any():
+        return None
+    return Cast(name, matrix, factor, source.float().to(dtype).double() / factor)
+
+
+def _casts(ran: Mapping[str, Any], operands: Mapping[str, Tensor], what: str) -> list[Cast]:
+    """Return the casts of operands; reject the first that is wrong."""
+    casts: list[Cast] = []
+    for where in ("forward", "backward"):
+        for source, dtype in ran[where]:
+            read = [_cast(source, dtype, name, matrix) for name, matrix in operands.items()]
+            cast = next(filter(None, read), None)
+            require_none(_mistakes(source, dtype, cast, casts, f"{where}, {what}"))
+            casts += [cast] if cast else []
+    return casts
+
+
+def _mistakes(
+    source: Tensor, dtype: torch.dtype, cast: Cast | None, earlier: list[Cast], what: str
+) -> Iterator[Finding]:
+    if cast is None and any(_cast(source, dtype, "", each.stands_for) for each in earlier):
+        said = f"{what}: what had been cast to 8 bits was cast again, which rounds it a second time"
+        yield failed("quantised_twice", said, "transpose 8-bit values, or cast again from high precision")
+    if what.startswith("backward") and dtype == E4M3 and (cast is None or cast.name == "gradient"):
+        said = f"{what}: a gradient was cast to E4M3: autograd does so by itself where it meets .to(E4M3)"
+        hint = "write the backward pass: a gradient is scaled and cast to torch.float8_e5m2"
+        yield failed("gradient_format", said, hint)
+    if cast is None:
+        said = f"{what}: a tensor of shape {tuple(source.shape)} was cast that is no operand times one number"
+        yield failed("unknown_cast", said, "one scale per tensor; cast x, weight and gradient, and no result")
         return
-    for a, b in pairs:
-        yield from _wrong_scales(seen, a, b, what)
-        yield from _left_out(seen, left, right, a, b, what)
-    a, b = pairs[0]
-    yield from _another_scale(seen, a, b, what)
-    off = float((seen.double() - a.stands_for @ b.stands_for).norm() / (a.stands_for @ b.stands_for).norm())
-    if off < _OF_16_BITS:
-        yield mistakes.computed_in_16_bits(what, f"the product is off by {off:.1e} of its norm")
-    yield failed(
-        "wrong_product",
-        f"{what}: the product of what was cast is another, by {off:.2g} of its norm",
-        "multiply the 8-bit values in fp32, then by both scales; nothing else belongs to the result",
-    )
+    if dtype != _WANTED[cast.name]:
+        said = f"{what}: {cast.name} was cast to E5M2, which has two bits of mantissa where E4M3 has three"
+        yield failed("forward_format", said, "torch.float8_e4m3fn for x and weight, in all three products")
+    amax, scale, of = float(cast.matrix.abs().max()), 1 / abs(cast.multiplier), f"the cast of {cast.name}"
+    misplaced = mistakes.misplaced(amax, scale, FORMAT_OF[dtype], f"{what}, {of}, by a scale of {scale:.3g}")
+    yield from [misplaced] if misplaced else []
 
 
-def _close(seen: Tensor, wanted: Tensor, left: Tensor, right: Tensor, factor: float = 1.0) -> bool:
-    """Whether a result is this product times a factor, but for sums in fp32 and the rounding to its dtype."""
-    info = torch.finfo(seen.dtype)
-    allowed = abs(factor) * (_OF_A_SUM * (left.abs() @ right.abs()) + info.eps * wanted.abs()) + info.tiny
-    return bool(((seen.double() - factor * wanted).abs() <= allowed).all())
+# --- products
+
+_OF_A_SUM = 1e-5  # of the sum of magnitudes: fp32 adds a few dozen products far more exactly
 
 
-def _wrong_scales(seen: Tensor, a: Operand, b: Operand, what: str) -> Iterator[Finding]:
-    """Find out whether the product is right but for scales."""
-    both = a.multiplier * b.multiplier
-    for factor, missing in (
-        (both, "neither scale was"),
-        (a.multiplier, f"the scale of {a.name} was not"),
-        (b.multiplier, f"the scale of {b.name} was not"),
-    ):
-        if factor != 1 and _close(seen, a.stands_for @ b.stands_for, a.stands_for, b.stands_for, factor):
-            yield _not_unscaled(f"{what}: {missing} multiplied by")
-    if _close(seen, a.stands_for @ b.stands_for, a.stands_for, b.stands_for, both * both):
-        yield mistakes.scale_inverted(what, "the product was divided by the scales")
-
-
-def _another_scale(seen: Tensor, a: Operand, b: Operand, what: str) -> Iterator[Finding]:
-    """Find out whether the product is right but for a constant, as with another operand's scale."""
-    wanted = a.stands_for @ b.stands_for
-    known = (a.multiplier, b.multiplier, a.multiplier * b.multiplier, 1)
-    factor = float((seen.double() * wanted).sum() / (wanted * wanted).sum().clamp(min=1e-300))
-    if any(math.isclose(factor, each, rel_tol=1e-3) for each in known):
-        return  # which has an explanation of its own, or is no mistake in a scale
-    if _close(seen, wanted, a.stands_for, b.stands_for, factor):
-        yield failed(
-            "not_unscaled",
-            f"{what}: the result is {factor:.3g} times the product, as if a scale were another operand's",
-            f"multiply by the scales of the two operands of this product: {a.name} and {b.name}",
+def _require_product(
+    seen: Tensor, result: str, casts: list[Cast], operands: Mapping[str, Tensor], what: str
+) -> None:
+    """Reject what is no product of these casts, by the mistake that makes the same numbers, if one does."""
+    left, right, formula = _PRODUCTS[result]
+    of = {name: [cast for cast in casts if cast.name == name] for name in operands}
+    if not of["weight"] and _roughly(seen, formula(operands[left], operands["weight"].flip(0))):
+        said = f"{what}: the weight was changed in place, and it is the product of the one that was before"
+        reject(
+            "stale_cast", said, "cast the weight in every forward pass: an optimizer changes it in between"
         )
+    require_none(_not_cast(name, what) for name in (left, right) if not of[name])
+    pairs = list(product(of[left], of[right]))
+
+    def close(a: Tensor, b: Tensor, factor: float = 1.0) -> bool:
+        """Whether it is this product times a factor, but for sums in fp32 and the rounding to its dtype."""
+        info, wanted = torch.finfo(seen.dtype), factor * formula(a, b)
+        allowed = _OF_A_SUM * abs(factor) * formula(a.abs(), b.abs()) + info.eps * wanted.abs() + info.tiny
+        return bool(((seen.double() - wanted).abs() <= allowed).all())
+
+    if not any(close(a.stands_for, b.stands_for) for a, b in pairs):
+        suspects = (suspect for pair in pairs for suspect in _suspects(*pair, what))
+        require_none(finding for a, b, factor, finding in suspects if close(a, b, factor))
+        _reject_product(seen, formula(pairs[0][0].stands_for, pairs[0][1].stands_for), what)
 
 
-def _not_unscaled(seen: str) -> Finding:
-    return failed(
-        "not_unscaled",
-        f"{seen}: the result is that of other operands, larger or smaller by a constant",
-        "the 8-bit values stand for values · scale: multiply their product by both scales",
-    )
+def _suspects(a: Cast, b: Cast, what: str) -> Iterator[tuple[Tensor, Tensor, float, Finding]]:
+    """Yield what known mistakes multiply instead, by which factor, and what is said of each."""
+    both = a.multiplier * b.multiplier
+    for factor, how in (
+        (both, "neither scale was multiplied by"),
+        (a.multiplier, f"the scale of {a.name} was not multiplied by"),
+        (b.multiplier, f"the scale of {b.name} was not multiplied by"),
+        (both**2, "the product was divided by the scales"),
+    ):
+        said = f"{what}: {how}: the result is that of other operands, larger or smaller by a constant"
+        hint = "the 8-bit values stand for values · scale: multiply their product by both scales"
+        yield a.stands_for, b.stands_for, factor, failed("not_unscaled", said, hint)
+    yield a.matrix, b.stands_for, 1.0, _not_cast(a.name, what)
+    yield a.stands_for, b.matrix, 1.0, _not_cast(b.name, what)
+    yield a.matrix, b.matrix, 1.0, _not_cast(a.name, what)
 
 
-def _left_out(seen: Tensor, left: Side, right: Side, a: Operand, b: Operand, what: str) -> Iterator[Finding]:
-    """Find out whether an operand took part as it was before its cast."""
-    if _close(seen, left.matrix @ b.stands_for, left.matrix, b.stands_for):
-        yield not_cast(left.name, what)
-    if _close(seen, a.stands_for @ right.matrix, a.stands_for, right.matrix):
-        yield not_cast(right.name, what)
-    if _close(seen, left.matrix @ right.matrix, left.matrix, right.matrix):
-        yield not_cast(left.name, what)
+def _not_cast(name: str, what: str) -> Finding:
+    code = "gradient_not_cast" if name == "gradient" else "operand_not_cast"
+    said = f"{what}: {name} was multiplied without a cast to 8 bits, or not seen to be cast"
+    return failed(code, said, f"cast it with a scale, to {_WANTED[name]}, for all products that it is in")
 
 
-def side(name: str, matrix: Tensor, operands: Sequence[Operand]) -> Side:
-    """Return one operand with all its casts."""
-    return Side(name, matrix, tuple(each for each in operands if each.name == name))
+def _reject_product(seen: Tensor, wanted: Tensor, what: str) -> NoReturn:
+    """Say by which constant a product is wrong, or how far off it is."""
+    constant = float((seen.double() * wanted).sum() / wanted.square().sum())
+    off, rest = (float((seen.double() - k * wanted).norm() / wanted.norm()) for k in (1.0, constant))
+    code, how = "wrong_product", f"off by {off:.1e} of its norm from"
+    if rest < 1e-4 * abs(constant):
+        code, how = "not_unscaled", f"{constant:.3g} times, as if by another operand's scale,"
+    hint = "multiply the 8-bit values in fp32, then by the scales of these two operands, and by nothing else"
+    reject(code, f"{what}: the result is {how} the product of what was cast", hint)
