@@ -9,6 +9,7 @@ import sys
 from statistics import median
 
 import amp_lessons
+from amp_lessons import course, teaching
 from benchmarks import promise
 
 LIMIT_MS = 50
@@ -24,8 +25,9 @@ print(1e3 * (time.perf_counter() - start))
 
 
 def modules() -> list[str]:
-    """Return the package, all right below it, and what ``amp-lessons`` and an audited training import."""
-    below = (f"amp_lessons.{module.name}" for module in pkgutil.iter_modules(amp_lessons.__path__))
+    """Return the package, its rooms, and what ``amp-lessons`` and an audited training import."""
+    folders = (amp_lessons, course, teaching)
+    below = [f"{each.__name__}.{m.name}" for each in folders for m in pkgutil.iter_modules(each.__path__)]
     imported = (name for name in below if not name.endswith("__main__"))
     return ["amp_lessons", *imported, "amp_lessons.cli.cli", "amp_lessons.audit.watch"]
 

@@ -9,12 +9,12 @@ import time
 
 import pytest
 
-from amp_lessons import files
+from amp_lessons._base import files
 
 HOLDER = """
 import sys, time
 from pathlib import Path
-from amp_lessons import files
+from amp_lessons._base import files
 with files.acquired(Path(sys.argv[1])):
     print("held", flush=True)
     time.sleep(100)
@@ -23,7 +23,7 @@ with files.acquired(Path(sys.argv[1])):
 WRITER = """
 import sys
 from pathlib import Path
-from amp_lessons import files
+from amp_lessons._base import files
 print("begun", flush=True)
 while True:
     for letter in "ab":

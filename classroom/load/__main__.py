@@ -11,7 +11,7 @@ from pathlib import Path
 
 import psutil
 
-from amp_lessons import files
+from amp_lessons._base import files
 from classroom.load import klass, places, recording
 from classroom.load.klass import Class
 from classroom.load.learner import BrokenError

@@ -19,7 +19,7 @@ from typing import Any
 
 import psutil
 
-from amp_lessons import files
+from amp_lessons._base import files
 from amp_lessons._base.typed_json import made
 from amp_lessons.devices import cpu_name
 from classroom.load.klass import ClassFound, Waits

@@ -12,7 +12,7 @@ from dataclasses import replace
 from datetime import datetime, timezone
 from pathlib import Path
 
-from amp_lessons import files
+from amp_lessons._base import files
 from amp_lessons._base.typed_json import made
 from tools.gpu import parts
 from tools.gpu.page import page

@@ -23,7 +23,7 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any
 
-from amp_lessons import files
+from amp_lessons._base import files
 from amp_lessons._base.text.words import COMPUTED_MARK, MEASURED_MARK
 from tools.gpu.recording import Part, Result, Setup
 

@@ -10,7 +10,7 @@ from itertools import count
 from pathlib import Path
 from typing import Literal
 
-from amp_lessons import files
+from amp_lessons._base import files
 from amp_lessons._base.typed_json import made
 
 FORMAT = 2

@@ -12,7 +12,8 @@ from pathlib import Path
 
 import pytest
 
-from amp_lessons import files, lessons
+from amp_lessons import lessons
+from amp_lessons._base import files
 from amp_lessons.course.lessons import own_copy
 
 NAMES = ("00_start_here.ipynb", "01_number_formats.ipynb", "02_autocast.ipynb")

@@ -89,7 +89,9 @@ def made(tmp_path, monkeypatch):
     def make(name, asked, folder):
         folder.mkdir(parents=True, exist_ok=True)
         (folder / LIVE).write_text("{}")
-        (folder / "depends.json").write_text(json.dumps(keeping._depends(asked, ["files.py", "devices.py"])))
+        (folder / "depends.json").write_text(
+            json.dumps(keeping._depends(asked, ["_base/files.py", "devices.py"]))
+        )
         calls.append(asked)
 
     calls = []
@@ -108,7 +110,9 @@ def test_it_is_made_anew_once_something_else_is_asked(made):
 def test_it_is_made_anew_once_a_file_has_changed(made, monkeypatch, tmp_path):
     assert made("a") == 1
     kept = json.loads((tmp_path / "03" / "depends.json").read_text())
-    (tmp_path / "03" / "depends.json").write_text(json.dumps({**kept, "files": {"files.py": "another"}}))
+    (tmp_path / "03" / "depends.json").write_text(
+        json.dumps({**kept, "files": {"_base/files.py": "another"}})
+    )
     assert made("a") == 2
 
 
