@@ -20,11 +20,16 @@ wrong(
     "odd numbers",
     (ANGLES, "positions.to(x.dtype).float()[:, None] * base**-exponents"),
 )
-wrong("frequencies_left_in_16_bits", "angles_rounded", "grows", (EXPONENTS, "dtype=x.dtype) / half"))
+wrong(
+    "frequencies_left_in_16_bits",
+    "angles_rounded",
+    "frequencies in fp16",
+    (EXPONENTS, "dtype=x.dtype) / half"),
+)
 wrong(
     "angles_rounded",
     "angles_rounded",
-    "grows",
+    "angles in fp16",
     (
         ANGLES,
         ANGLES.replace(
@@ -36,7 +41,7 @@ wrong(
 wrong(
     "angles_cast_with_the_rest",
     "angles_rounded",
-    "grows",
+    "angles in fp16",
     (CAST, "angles = angles.to(x.dtype)\n    cos, sin = angles.cos(), angles.sin()"),
 )
 wrong(

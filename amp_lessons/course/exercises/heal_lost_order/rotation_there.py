@@ -17,7 +17,7 @@ def rotated(
     args: list[Any],
     kwargs: dict[str, Any],
     autocast: torch.dtype | None,
-    coming: Tensor | None,
+    coming: Tensor,
 ) -> dict[str, Any]:
     """Call a rotation under autocast in a dtype, or none; its result is a pair.
 
@@ -27,6 +27,6 @@ def rotated(
     with nullcontext() if autocast is None else torch.autocast("cpu", autocast):
         told = call(rotate, [leaf.clone(), *args[1:]], kwargs)
     result, gradient = told["result"], None
-    if coming is not None and isinstance(result, Tensor) and result.requires_grad:
+    if isinstance(result, Tensor) and result.requires_grad:
         (gradient,) = torch.autograd.grad(result, leaf, coming, allow_unused=True)
     return {**told, "result": (result, gradient)}

@@ -76,6 +76,7 @@ def _call(seen: dict[str, Any], part: str, function: Any, *args: Any) -> tuple[A
     seen["part"] = part
     with CollectiveLog() as log:
         returned = bed_there.call(function, list(args), {})
+    seen["part"] = ""  # what raises from here on is not in it
     seen["left"] += returned["left"]
     return returned["result"], [(each.name, each.dtype, each.elements) for each in log.calls]
 
