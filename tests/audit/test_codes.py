@@ -126,7 +126,7 @@ def test_the_catalogue_says_who_can_see_a_mistake_as_it_is():
     worded = {each.code for each in made() if each.module.startswith("audit/catalogue/")}
     # some a check has from the audit, which it asks where it refuses
     of_attempts = {code for table in tables() for code, *_ in table.wrong.values()}
-    by_audit, by_check = worded & called("audit"), worded & (called("exercises") | of_attempts)
+    by_audit, by_check = worded & called("audit"), worded & (called("course/exercises") | of_attempts)
     assert by_audit | by_check == worded, "nobody calls these"
     for row in ROWS.values():
         seen = {"audit": row.code in by_audit, "check": row.code in by_check or row.code not in worded}

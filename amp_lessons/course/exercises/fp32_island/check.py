@@ -132,9 +132,9 @@ def _mistakes(done: Pass) -> Iterator[Finding]:
         yield failed("inputs_changed", "the input x was changed in place", "make new tensors")
     left_on = done.told["autocast_left"]
     if left_on != done.under_autocast:
-        on = "on" if left_on else "off"
+        code, on = ("autocast_left_on", "on") if left_on else ("autocast_left_off", "off")
         message = f"after forward autocast is {on} for the rest of the model"
-        yield failed(f"autocast_left_{on}", message, "use a with statement")
+        yield failed(code, message, "use a with statement")
     if not isinstance(done.output, Tensor) or done.output.shape != (6, 4):
         shape = f"a tensor of shape {tuple(done.output.shape)}" if isinstance(done.output, Tensor) else ""
         message = f"forward returned {shape or described(done.output)}"

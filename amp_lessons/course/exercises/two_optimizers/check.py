@@ -336,6 +336,8 @@ def _gradient(loss: Tensor, part: nn.Module) -> Tensor:
 
 # --- what is wrong with an update
 
+_NOT_TRAINED = {"discriminator": "discriminator_not_trained", "generator": "generator_not_trained"}
+
 
 def _wrong_update(call: GanCall, truths: list[Truth], part: str) -> Iterator[Finding]:
     """Name what is wrong with a network's update, from what is seen of its steps to what its numbers tell."""
@@ -344,7 +346,7 @@ def _wrong_update(call: GanCall, truths: list[Truth], part: str) -> Iterator[Fin
         if steps:
             yield catalogue.steps.gradients_cleared(optimizer)
         yield failed(
-            f"{part}_not_trained",
+            _NOT_TRAINED[part],
             f"{optimizer} never stepped: the weights of the {part} did not change",
             f"call scaler.step({optimizer}) after the {part}'s backward pass",
         )
