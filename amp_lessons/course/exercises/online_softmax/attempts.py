@@ -23,7 +23,7 @@ DIVISOR = "total.clamp(min=1.0)"
 LOOP = "    for scores, values in blocks:\n"
 ISLAND = "torch.autocast(scores.device.type, enabled=False)"
 
-wrong("never_rescaled", "not_rescaled", "old one", (TOTAL, "total"), (WEIGHTED, "weighted"))
+wrong("never_rescaled", "not_rescaled", "old maximum", (TOTAL, "total"), (WEIGHTED, "weighted"))
 wrong("sum_alone_rescaled", "values_not_rescaled", "weighted values were not", (WEIGHTED, "weighted"))
 wrong("values_alone_rescaled", "sum_not_rescaled", "exponentials was not", (TOTAL, "total"))
 wrong("factor_inverted", "exponents_overflow", "not finite", (FACTOR, "(largest - before).exp()"))
@@ -39,14 +39,14 @@ wrong("empty_rows_divide_by_zero", "masked_row_nan", "0 / 0", (DIVISOR, "total")
 wrong(
     "minus_infinity_and_zeros_for_empty_rows",
     "masked_block_nan",
-    "other blocks",
+    "some keys are hidden",
     (BEGIN, "torch.tensor(-torch.inf), 0.0, 0.0"),
     ("weighted / total.clamp(min=1.0)", "torch.where(largest == -torch.inf, 0.0, weighted / total)"),
 )
 wrong(
     "finite_mask",
     "masked_row_not_zero",
-    "other numbers",
+    "where zeros belong",
     (FLOAT, FLOAT.replace(".float()", ".float().clamp(min=-1e4)", 1)),
 )
 wrong(
@@ -115,7 +115,7 @@ def two_passes(blocks):
     return weighted / total
 
 
-@TABLE.mistake("blocks_kept", "as long as the text")
+@TABLE.mistake("blocks_kept", "bytes were held")
 def whole_row_at_once(blocks):
     scores, values = zip(*blocks, strict=True)
     scores, values = torch.cat(scores, -1), torch.cat(values)
@@ -124,7 +124,7 @@ def whole_row_at_once(blocks):
         return weights @ values.float()
 
 
-@TABLE.mistake("blocks_kept", "bytes were in memory")
+@TABLE.mistake("blocks_kept", "bytes were held")
 def copies_kept_in_fp32(blocks):
     """Lets go of what it was given, and keeps as much of its own."""
     rows, values = [], []
@@ -134,7 +134,7 @@ def copies_kept_in_fp32(blocks):
     return torch.cat(rows, -1).softmax(-1) @ torch.cat(values)
 
 
-@TABLE.mistake("blocks_averaged", "low scores")
+@TABLE.mistake("blocks_averaged", "a softmax per block")
 def mean_of_softmaxes(blocks):
     results = [scores.float().softmax(-1) @ values.float() for scores, values in blocks]
     return torch.stack(results).mean(0)

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import replace
-from typing import Any, NoReturn
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+from typing import NoReturn
 
 import torch
 from torch import Tensor
@@ -14,12 +14,111 @@ from amp_lessons.audit import catalogue
 from amp_lessons.audit.findings import Finding, passed
 from amp_lessons.course.exercises.attempt import Rejected, reject
 from amp_lessons.course.exercises.bed import LearnersFunction, described, function, require_not_raised
-from amp_lessons.course.exercises.online_softmax.cases import BlocksCase, cases, poisoned
 from amp_lessons.course.exercises.report import common_findings
+from amp_lessons.formats.dtypes import dtype_name
 
 _HELD = 1 / 3  # of all bytes: a loop over 64 blocks holds a fifth of them at most, copies in fp64 included
 _MANY = 64
 _THERE = "amp_lessons.course.exercises.online_softmax.hand_out_there:call"
+
+
+@dataclass(frozen=True)
+class BlocksCase:
+    """Scores (..., keys) and values (keys, d) in 16 bits, cut into blocks of these ``lengths``."""
+
+    name: str
+    scores: Tensor
+    values: Tensor
+    lengths: tuple[int, ...]
+    autocast: bool = False
+
+    @property
+    def what(self) -> str:
+        """What these blocks are, in which dtype, and whether autocast is on, as a message names them."""
+        return f"{self.name} in {dtype_name(self.scores.dtype)}{' under autocast' if self.autocast else ''}"
+
+    def blocks(self) -> Iterator[tuple[Tensor, Tensor]]:
+        """Yield the blocks, views of what the case holds."""
+        lengths = list(self.lengths)
+        yield from zip(self.scores.split(lengths, -1), self.values.split(lengths), strict=True)
+
+    def weights(self) -> Tensor:
+        """Return the softmax over all scores in fp64, zeros for a row that sees no key."""
+        return self.scores.double().softmax(-1).nan_to_num(0.0)
+
+    def result(self) -> Tensor:
+        """Return what all blocks come to, in fp64."""
+        return self.weights() @ self.values.double()
+
+    def errors(self, seen: Tensor, wanted: Tensor) -> Tensor:
+        """Return how far off each number is, over the mean magnitude of the values that it is made of."""
+        magnitude = self.weights() @ self.values.double().abs()
+        return (seen.double() - wanted).abs() / magnitude.clamp(min=1e-30)
+
+    @property
+    def tolerance(self) -> float:
+        """How far off a result may be: sums and exponentials in fp32, and a maximum in fp32 per block."""
+        largest = float(self.scores[self.scores.isfinite()].double().abs().max())
+        return 5e-5 + len(self.lengths) * largest * 2.0**-24
+
+    def is_near(self, seen: Tensor, wanted: Tensor | None = None) -> bool:
+        """Whether each number is as near to what is ``wanted``, else to the right result; NaN is not."""
+        wanted = self.result() if wanted is None else wanted
+        return bool((self.errors(seen, wanted) <= self.tolerance).all())
+
+
+_Kind = tuple[str, tuple[int, ...], tuple[int, ...], float, float]
+_FOUR = (16, 16, 16, 7)
+_GROWING: _Kind = ("scores that grow from block to block", (16,), _FOUR, 6.0, 0.0)
+# a name, rows, the lengths of the blocks, by how much scores rise per block, and their middle
+_KINDS: tuple[_Kind, ...] = (
+    _GROWING,
+    ("scores that grow by hundreds", (16,), _FOUR, 150.0, 0.0),
+    ("scores that fall from block to block", (16,), _FOUR, -150.0, 0.0),
+    ("one row of scores", (), _FOUR, 2.0, 0.0),
+    ("blocks of a single key", (16,), (1, 1, 1), 1.0, 0.0),
+    ("a single block", (16,), (24,), 0.0, 0.0),
+    ("scores around 300", (16,), _FOUR, 0.0, 300.0),
+    ("scores around -300", (16,), _FOUR, 0.0, -300.0),
+    ("scores of several heads", (2, 3, 5), (9, 17, 4), 3.0, 0.0),
+    ("many like blocks of scores", (8,), (64,) * _MANY, 0.0, 0.0),
+)
+
+
+def cases(draw: torch.Generator) -> Iterator[BlocksCase]:
+    """Yield what to try, from the simplest to the last corner."""
+    for dtype in (torch.bfloat16, torch.float16):
+        for kind in _KINDS:
+            yield _drawn(kind, draw, dtype)
+        apart = _drawn(("rows that lie 200 apart", (16,), _FOUR, 0.0, 0.0), draw, dtype)
+        apart.scores[::2] += 200
+        yield apart
+        yield _masked(draw, dtype)
+    for dtype in (torch.bfloat16, torch.float16):
+        yield replace(_drawn(_GROWING, draw, dtype), autocast=True)
+        yield replace(_masked(draw, dtype), autocast=True)
+
+
+def _drawn(kind: _Kind, draw: torch.Generator, dtype: torch.dtype) -> BlocksCase:
+    """Draw scores and values; the values of a column have one sign."""
+    name, rows, lengths, rise, middle = kind
+    steps = torch.repeat_interleave(torch.arange(len(lengths)) - len(lengths) / 2, torch.tensor(lengths))
+    spread = 2.0 if len(lengths) < _MANY else 0.3  # of many keys none is to outweigh the others
+    scores = torch.randn(*rows, sum(lengths), generator=draw) * spread + middle + rise * steps
+    values = (torch.rand(sum(lengths), 8, generator=draw) + 0.25) * torch.tensor([1.0, -1.0] * 4)
+    return BlocksCase(name, scores.to(dtype), values.to(dtype), lengths)
+
+
+def _masked(draw: torch.Generator, dtype: torch.dtype) -> BlocksCase:
+    """Draw scores of which rows do not see a first, a middle, a last block, or anything."""
+    case = _drawn(("scores with a mask of -inf", (16,), _FOUR, 1.0, 0.0), draw, dtype)
+    for row, hidden in enumerate((slice(0, 16), slice(16, 32), slice(48, 55), slice(0, 48), slice(None))):
+        case.scores[row, hidden] = -torch.inf
+    case.scores[5, ::2] = -torch.inf
+    return case
+
+
+# --- the check
 
 
 def judge(worker: Worker, draw: torch.Generator) -> Iterator[Finding]:
@@ -27,189 +126,97 @@ def judge(worker: Worker, draw: torch.Generator) -> Iterator[Finding]:
     online_softmax = function(worker, "online_softmax", [])
     for case in cases(draw):
         result, rounded_by = _result(online_softmax, case)
-        _require_right(result, case, rounded_by, online_softmax)
-    _require_visible(online_softmax, poisoned(draw))
+        if not case.is_near(result):
+            _require_empty_rows(result, case)
+            if case.autocast and case.is_near(_result(online_softmax, replace(case, autocast=False))[0]):
+                why = f"off, and right without autocast: {rounded_by} gave 16 bits"
+                _reject("product_cast_back", case, why)
+            _reject_result(result, case, rounded_by)
+    case = _drawn(("blocks with a NaN among the scores", (16,), _FOUR, 0.0, 0.0), draw, torch.bfloat16)
+    case.scores[0, 20] = torch.nan
+    if not _result(online_softmax, case)[0][0].isnan().all():
+        raise Rejected(catalogue.precision.nan_hidden(f"the row of that score, for {case.what},"))
     yield passed("one_pass", "every block was taken once, and let go before many others came")
     yield passed("whole_softmax", "the result is that of a softmax over all scores, whatever their order")
     yield passed("masked_blocks", "hidden blocks count nothing, and a row that sees no key gives zeros")
     yield passed(
-        "state_in_fp32", "nothing between scores and result is rounded to 16 bits, by autocast either"
+        "state_in_fp32", "nothing on the way to the result is rounded to 16 bits, by autocast either"
     )
 
 
 def _result(online_softmax: LearnersFunction, case: BlocksCase) -> tuple[Tensor, str]:
     """Return what the attempt makes of a case's blocks, and what rounded to 16 bits; reject misuse."""
-    what = f"for {case.what}"
-    dtype = case.scores.dtype if case.autocast else None
+    what, dtype = f"for {case.what}", case.scores.dtype if case.autocast else None
     seen, _ = online_softmax.called_by(_THERE, *case.blocks(), about=what, extra=(dtype,))
     if seen["changed"]:
-        raise Rejected(
-            common_findings.inputs_changed("scores or values of a block", "scores.float() is a new tensor")
-        )
+        hint = "scores.float() is a new tensor"
+        raise Rejected(common_findings.inputs_changed("scores or values of a block", hint))
     if seen["asked_again"]:
-        _reject_second_pass(what)
+        message = "blocks were asked for once more after the last: an iterator has nothing left by then"
+        reject("blocks_asked_again", f"{what}, {message}", _HINTS["blocks_asked_again"])
     require_not_raised(seen["raised"], what)  # of sums over nothing, perhaps: a second pass is named by now
-    if len(case.lengths) >= _MANY and seen["most_held"] > _HELD * case.nbytes:
-        _reject_kept(seen["most_held"], case)
-    return _require_tensor(seen["returned"], case), str(seen["rounded_by"])
-
-
-def _reject_second_pass(what: str) -> NoReturn:
-    reject(
-        "blocks_asked_again",
-        f"{what}, the blocks were asked for once more after the last: an iterator has nothing left by then, "
-        "and a kernel would read all keys from memory twice",
-        "keep the largest score so far, and multiply what was summed by exp(before - largest) when it grows",
-    )
-
-
-def _reject_kept(most_held: int, case: BlocksCase) -> NoReturn:
-    raise Rejected(
-        common_findings.blocks_kept(
-            f"for {case.what}, {most_held:,} bytes were in memory when a block was asked for, and all "
-            f"blocks together have {case.nbytes:,}: what was to be avoided is a row as long as the text",
-            "keep three things between blocks: the largest score, the sum of exponentials, the weighted "
-            "values",
+    held, together = seen["most_held"], case.scores.nbytes + case.values.nbytes
+    if len(case.lengths) >= _MANY and held > _HELD * together:
+        seen = (
+            f"{what}, {held:,} bytes were held when a block was asked for, and all blocks have {together:,}"
         )
-    )
-
-
-def _require_tensor(result: Any, case: BlocksCase) -> Tensor:
-    shape = (*case.scores.shape[:-1], case.values.shape[-1])
+        raise Rejected(common_findings.blocks_kept(seen, _HINTS["blocks_kept"]))
+    result, shape = seen["returned"], (*case.scores.shape[:-1], case.values.shape[-1])
     if not isinstance(result, Tensor) or result.dtype != torch.float32 or result.shape != shape:
-        raise Rejected(
-            common_findings.wrong_return_type(
-                f"an fp32 tensor of shape {shape} was",
-                f"{described(result)}, for {case.what}",
-                "scores.float() begins it, and amax(-1, keepdim=True) keeps the shapes together; who "
-                "called may round the result, once",
-            )
+        wanted, hint = (
+            f"an fp32 tensor of shape {shape} was",
+            "begin with scores.float(), and use keepdim=True",
         )
-    return result.detach()
+        raise Rejected(common_findings.wrong_return_type(wanted, f"{described(result)}, {what}", hint))
+    return result.detach(), str(seen["rounded_by"])
 
 
-# --- what is wrong with a result, from what is not finite to what was rounded
-
-
-def _require_right(
-    result: Tensor, case: BlocksCase, rounded_by: str, online_softmax: LearnersFunction
-) -> None:
-    if not _is_near(result, case.result(), case):
-        _require_empty_rows(result, case)
-        if case.autocast and _is_right_without_autocast(online_softmax, case):
-            _reject_autocast(case, rounded_by)
-        if not result.isfinite().all():
-            _reject_not_finite(result, case, rounded_by)
-        _require_no_other_formula(result, case)
-        _reject_inexact(result, case, rounded_by)
-
-
-def _is_near(seen: Tensor, wanted: Tensor, case: BlocksCase) -> bool:
-    return bool((case.errors(seen, wanted) <= case.tolerance).all())  # NaN is not
+# --- what is wrong with a result
 
 
 def _require_empty_rows(result: Tensor, case: BlocksCase) -> None:
-    rows = result[case.empty.squeeze(-1)]
-    seen = f"for {case.what}, a row that sees no key"
+    rows, seen = result[(case.weights() == 0).all(-1)], f"for {case.what}, a row that sees no key gives"
     if rows.isnan().any():
-        raise Rejected(
-            catalogue.precision.masked_row_nan(
-                f"{seen} gives NaN",
-                "-inf - (-inf) is NaN, and so is 0 / 0, the sum of no exponentials",
-                "begin with the lowest finite number of fp32 as the largest score, and divide by 1 at least",
-            )
-        )
+        why = "-inf - (-inf) is NaN, and so is 0 / 0, the sum of no exponentials"
+        raise Rejected(catalogue.precision.masked_row_nan(f"{seen} NaN", why, _HINTS["masked_block_nan"]))
     if rows.any():
-        raise Rejected(
-            catalogue.precision.masked_row_not_zero(
-                f"{seen} gives other numbers than zeros",
-                "leave -inf what it is, and subtract a number that is finite: exp(-inf) is 0",
-            )
-        )
+        seen = f"{seen} {float(rows.abs().max()):.3g}, where zeros belong"
+        raise Rejected(catalogue.precision.masked_row_not_zero(seen, "leave -inf what it is: exp(-inf) is 0"))
 
 
-def _is_right_without_autocast(online_softmax: LearnersFunction, case: BlocksCase) -> bool:
-    result, _ = _result(online_softmax, replace(case, autocast=False))
-    return _is_near(result, case.result(), case)
-
-
-def _reject_autocast(case: BlocksCase, rounded_by: str) -> NoReturn:
-    reject(
-        "product_cast_back",
-        f"for {case.what}, the result is off, and right without autocast: {rounded_by} gave 16 bits, "
-        "for autocast casts what a matrix product is given, whatever you had cast before",
-        "switch autocast off around the computation, for the device that the scores are on",
-    )
-
-
-def _reject_not_finite(result: Tensor, case: BlocksCase, rounded_by: str) -> NoReturn:
-    if case.scores.isinf().any():
-        reject(
-            "masked_block_nan",
-            f"for {case.what}, rows that see keys in other blocks are not finite: as long as a row has seen "
-            "none, its largest score is -inf, and -inf - (-inf) is NaN",
-            "begin with the lowest finite number of fp32 as the largest score",
+def _reject_result(result: Tensor, case: BlocksCase, rounded_by: str) -> NoReturn:
+    """Name the known mistake that makes this result; else say how far off it is."""
+    off = f"off by {float(case.errors(result, case.result()).max()):.2g} of the values' magnitude"
+    for code, wrong, why in _SUSPECTS:
+        if case.is_near(result, wrong(case)):
+            _reject(code, case, f"{off}: {why}")
+    finite = bool(result.isfinite().all())
+    see_all = case.scores.isfinite().all(-1)
+    if not finite and not see_all.all() and result[see_all].isfinite().all():
+        _reject(
+            "masked_block_nan", case, "not finite in rows of which some keys are hidden, and in no others"
         )
     if rounded_by:
-        _reject_state_in_half(case, rounded_by, "not finite")
-    reject(
-        "exponents_overflow",
-        f"for {case.what}, the result is not finite: an exponential overflowed, or all of them became 0",
-        "subtract the largest score of all blocks so far: then no exponential is above 1, and one is 1",
-    )
+        seen = off if finite else "not finite"
+        _reject("state_in_half", case, f"{seen}, and {rounded_by} rounded to 16 bits on the way to it")
+    if not finite:
+        _reject("exponents_overflow", case, "not finite: an exponential overflowed, or all of them became 0")
+    _reject("wrong_softmax", case, f"{off}, and {case.tolerance:.1g} is allowed")
 
 
-def _require_no_other_formula(result: Tensor, case: BlocksCase) -> None:
-    """Reject a result that a known mistake explains, to the tolerance of the right one."""
-    for explain in _EXPLAINED:
-        code, wanted, seen, hint = explain(case)
-        if _is_near(result, wanted, case):
-            reject(code, f"for {case.what}, {seen}", hint)
+def _reject(code: str, case: BlocksCase, seen: str) -> NoReturn:
+    reject(code, f"for {case.what}, the result is {seen}", _HINTS[code])
 
 
-def _not_divided(case: BlocksCase) -> tuple[str, Tensor, str, str]:
+def _not_divided(case: BlocksCase) -> Tensor:
     scores = case.scores.double()
-    total = (scores - scores.amax(-1, keepdim=True)).exp().sum(-1, keepdim=True)
-    return (
-        "sum_not_divided",
-        case.result() * total,
-        "the weighted values were returned as they were summed: the weights of a softmax add up to 1",
-        "divide by the sum of exponentials, once, at the end",
-    )
-
-
-def _not_rescaled(case: BlocksCase) -> tuple[str, Tensor, str, str]:
-    return (
-        "not_rescaled",
-        _summed(case, rescale_total=False, rescale_weighted=False),
-        "each block counts by the largest score that was known when it came: what was summed before the "
-        "maximum grew still belongs to the old one",
-        "multiply sum and weighted values by exp(before - largest) whenever the maximum grows",
-    )
-
-
-def _only_sum_rescaled(case: BlocksCase) -> tuple[str, Tensor, str, str]:
-    return (
-        "values_not_rescaled",
-        _summed(case, rescale_total=True, rescale_weighted=False),
-        "the sum of exponentials was rescaled when the maximum grew, and the weighted values were not",
-        "both belong to the maximum that they were computed with: both are multiplied by the same factor",
-    )
-
-
-def _only_values_rescaled(case: BlocksCase) -> tuple[str, Tensor, str, str]:
-    return (
-        "sum_not_rescaled",
-        _summed(case, rescale_total=False, rescale_weighted=True),
-        "the weighted values were rescaled when the maximum grew, and the sum of exponentials was not",
-        "both belong to the maximum that they were computed with: both are multiplied by the same factor",
-    )
+    return case.result() * (scores - scores.amax(-1, keepdim=True)).exp().sum(-1, keepdim=True)
 
 
 def _summed(case: BlocksCase, rescale_total: bool, rescale_weighted: bool) -> Tensor:
     """Add up a case's blocks in fp64 without one or both of the factors."""
-    largest = total = weighted = torch.zeros((), dtype=torch.float64)
-    largest = largest + torch.finfo(torch.float64).min
+    largest = torch.tensor(torch.finfo(torch.float64).min, dtype=torch.float64)
+    total = weighted = torch.zeros((), dtype=torch.float64)
     for scores, values in case.blocks():
         before, largest = largest, torch.maximum(largest, scores.double().amax(-1, keepdim=True))
         factor, weights = (before - largest).exp(), (scores.double() - largest).exp()
@@ -218,51 +225,34 @@ def _summed(case: BlocksCase, rescale_total: bool, rescale_weighted: bool) -> Te
     return weighted / total
 
 
-def _averaged(case: BlocksCase) -> tuple[str, Tensor, str, str]:
-    each = [scores.double().softmax(-1) @ values.double() for scores, values in case.blocks()]
-    return (
+def _each(case: BlocksCase) -> list[Tensor]:
+    return [scores.double().softmax(-1) @ values.double() for scores, values in case.blocks()]
+
+
+_SUSPECTS: tuple[tuple[str, Callable[[BlocksCase], Tensor], str], ...] = (
+    ("sum_not_divided", _not_divided, "the weights of a softmax add up to 1, and these do not"),
+    ("not_rescaled", lambda case: _summed(case, False, False), "sums stayed with the old maximum"),
+    ("values_not_rescaled", lambda case: _summed(case, True, False), "the weighted values were not rescaled"),
+    ("sum_not_rescaled", lambda case: _summed(case, False, True), "the sum of exponentials was not rescaled"),
+    (
         "blocks_averaged",
-        torch.stack(each).mean(0),
-        "the result is the mean of a softmax per block: a block of low scores counts as much as any",
-        "blocks share one sum: exponentials of all of them, relative to one maximum",
-    )
-
-
-def _last_alone(case: BlocksCase) -> tuple[str, Tensor, str, str]:
-    *_, (scores, values) = case.blocks()
-    return (
-        "last_block_only",
-        scores.double().softmax(-1) @ values.double(),
-        "the result is the softmax of the last block alone",
-        "add to what was summed before: total * rescale + the block's sum",
-    )
-
-
-_EXPLAINED = (_not_divided, _not_rescaled, _only_sum_rescaled, _only_values_rescaled, _averaged, _last_alone)
-
-
-def _reject_inexact(result: Tensor, case: BlocksCase, rounded_by: str) -> NoReturn:
-    off = float(case.errors(result, case.result()).max())
-    if rounded_by:
-        _reject_state_in_half(case, rounded_by, f"off by up to {off:.2g} of the values' magnitude")
-    reject(
-        "wrong_softmax",
-        f"for {case.what}, the result is off by up to {off:.2g} of the values' magnitude, and neither 16 "
-        "bits nor a mistake that is known here explains it",
-        "write down for one row and two blocks of one key each what sum and weighted values should be",
-    )
-
-
-def _reject_state_in_half(case: BlocksCase, rounded_by: str, how: str) -> NoReturn:
-    reject(
-        "state_in_half",
-        f"for {case.what}, {rounded_by} rounded to 16 bits on the way to the result, which is {how}; "
-        f"{case.tolerance:.1g} of it is allowed, as much as fp32 may cost",
-        "begin with scores.float() and values.float(); whoever called may round the result",
-    )
-
-
-def _require_visible(online_softmax: LearnersFunction, case: BlocksCase) -> None:
-    result, _ = _result(online_softmax, case)
-    if not result[0].isnan().all():
-        raise Rejected(catalogue.precision.nan_hidden(f"the row of that score, for {case.what},"))
+        lambda case: torch.stack(_each(case)).mean(0),
+        "it is the mean of a softmax per block",
+    ),
+    ("last_block_only", lambda case: _each(case)[-1], "it is that of the last block alone"),
+)
+_HINTS = {
+    "blocks_asked_again": "keep the largest score so far, and rescale sums by exp(before - largest)",
+    "blocks_kept": "keep three things: the largest score, the sum of exponentials, the weighted values",
+    "product_cast_back": "autocast casts what a product is given: switch it off, for the scores' device",
+    "sum_not_divided": "divide by the sum of exponentials, once, at the end",
+    "not_rescaled": "multiply sum and weighted values by exp(before - largest) whenever the maximum grows",
+    "values_not_rescaled": "both sums belong to the maximum that they were computed with: rescale both",
+    "sum_not_rescaled": "both sums belong to the maximum that they were computed with: rescale both",
+    "blocks_averaged": "blocks share one sum, relative to one maximum: then low scores count little",
+    "last_block_only": "add to what was summed before: total * rescale + the block's sum",
+    "masked_block_nan": "begin with fp32's lowest finite number as the largest: -inf - (-inf) is NaN",
+    "state_in_half": "begin with scores.float() and values.float(); whoever called may round the result",
+    "exponents_overflow": "subtract the largest score so far: then no exponential is above 1, and one is 1",
+    "wrong_softmax": "write down for one row and two blocks of one key each what both sums should be",
+}

@@ -26,17 +26,14 @@ def call(
     """
     blocks = HandOut(args)
 
-    def watched() -> tuple[Any, list[Any] | None]:
+    def watched() -> dict[str, Any]:
         with blocks, torch.autocast("cpu", dtype) if dtype else nullcontext():
-            ended = bed_there.attempted(function, blocks)
+            returned, raised = bed_there.attempted(function, blocks)
         blocks.take_back()
-        return ended
+        seen = {name: getattr(blocks, name) for name in ("changed", "asked_again", "rounded_by", "most_held")}
+        return {**seen, "returned": returned, "raised": raised}
 
-    called = bed_there.call(watched, [], kwargs)
-    returned, raised = called["result"]
-    seen = {"changed": blocks.changed, "asked_again": blocks.asked_again, "rounded_by": blocks.rounded_by}
-    seen |= {"returned": returned, "raised": raised, "most_held": blocks.most_held}
-    return {**called, "result": seen, "args": args}
+    return {**bed_there.call(watched, [], kwargs), "args": args}
 
 
 class HandOut(TorchDispatchMode):
@@ -49,21 +46,17 @@ class HandOut(TorchDispatchMode):
 
     def __init__(self, blocks: list[tuple[Tensor, Tensor]]) -> None:
         super().__init__()
-        self.asked_again = self.changed = False
-        self.most_held = 0
-        self.rounded_by = ""
+        self.asked_again = self.changed = self._ended = False
+        self.most_held, self.rounded_by = 0, ""
         self._held: dict[int, int] = {}
-        self._watches: dict[int, weakref.ref[Any]] = {}
         # Made before the watch begins, and let go as they are handed out
-        self._originals = blocks
-        self._waiting = [(scores.clone(), values.clone()) for scores, values in reversed(self._originals)]
-        self._given: tuple[Tensor, Tensor] | None = None
-        self._looking = self._ended = False
+        self._waiting = [(scores.clone(), values.clone()) for scores, values in reversed(blocks)]
+        self._given: tuple[Tensor, ...] = ()
 
-    def __iter__(self) -> Iterator[tuple[Tensor, Tensor]]:
+    def __iter__(self) -> Iterator[tuple[Tensor, ...]]:
         return self
 
-    def __next__(self) -> tuple[Tensor, Tensor]:
+    def __next__(self) -> tuple[Tensor, ...]:
         self.take_back()
         self.most_held = max(self.most_held, sum(self._held.values()))
         if not self._waiting:
@@ -75,39 +68,26 @@ class HandOut(TorchDispatchMode):
         return self._given
 
     def take_back(self) -> None:
-        """Look whether the last block is as it was given, and hold it no longer."""
-        self._looking = True
-        if self._given is not None:
-            original = self._originals[-1 - len(self._waiting)]
-            pairs = zip(original, self._given, strict=True)
-            self.changed |= not all(torch.equal(a.nan_to_num(), b.nan_to_num()) for a, b in pairs)
-        self._given, self._looking = None, False
+        """Look whether the last block was changed, and hold it no longer."""
+        self.changed |= any(tensor._version > 0 for tensor in self._given)
+        self._given = ()
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         result = func(*args, **(kwargs or {}))
+        name = func.overloadpacket.__name__
         for tensor in result if isinstance(result, tuple | list) else (result,):
-            if isinstance(tensor, Tensor) and not self._looking:
+            if isinstance(tensor, Tensor):
                 self._note(tensor)
-                self._look_for_rounding(func, tensor, args)
+                moved = (
+                    func.is_view or name in _EXACT or (name == "_to_copy" and args[0].dtype == tensor.dtype)
+                )
+                if tensor.dtype in (torch.float16, torch.bfloat16) and not moved and not self.rounded_by:
+                    self.rounded_by = "a cast" if name == "_to_copy" else name.strip("_")
         return result
 
     def _note(self, tensor: Tensor) -> None:
         storage = tensor.untyped_storage()
-        if storage._cdata not in self._held:
-            key = storage._cdata
+        key = storage._cdata
+        if key not in self._held:
             self._held[key] = storage.nbytes()
-            self._watches[key] = weakref.ref(storage, lambda _: self._freed(key))
-
-    def _freed(self, key: int) -> None:
-        del self._held[key], self._watches[key]
-
-    def _look_for_rounding(self, func: Any, result: Tensor, args: Any) -> None:
-        name = func.overloadpacket.__name__
-        half = result.dtype in (torch.float16, torch.bfloat16)
-        moved = name in _EXACT or func.is_view or _was_half_already(name, result, args)
-        if half and not moved and not self.rounded_by:
-            self.rounded_by = "a cast" if name == "_to_copy" else name.strip("_")
-
-
-def _was_half_already(name: str, result: Tensor, args: Any) -> bool:
-    return name == "_to_copy" and args[0].dtype == result.dtype
+            weakref.finalize(storage, self._held.pop, key)
