@@ -5,7 +5,9 @@ from __future__ import annotations
 import argparse
 import re
 import sys
+from pathlib import Path
 
+import amp_lessons
 from amp_lessons._base.text.nearest import did_you_mean
 from amp_lessons.audit.catalogue import ROWS
 from amp_lessons.audit.catalogue.rows import Row
@@ -39,6 +41,9 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _explain_code(code: str) -> int:
+    if code not in ROWS and _is_of_an_exercise(code):
+        print(f"{code}: a code of an exercise's check; its report says what was seen, and the cure")
+        return 0
     if code not in ROWS:
         print(f"there is no finding {code!r}; {did_you_mean(code, ROWS)}", file=sys.stderr)
         return _UNKNOWN
@@ -46,6 +51,15 @@ def _explain_code(code: str) -> int:
         "\n".join([f"{code}: {ROWS[code].means}", f"  {_who_sees(ROWS[code])}", f"  {_lesson(ROWS[code])}"])
     )
     return 0
+
+
+def _is_of_an_exercise(code: str) -> bool:
+    """Whether a check makes findings of this code, by its text: without extras none can be loaded."""
+    folder = Path(amp_lessons.__path__[0]) / "course" / "exercises"
+    checks = (each.read_text("utf-8") for each in folder.rglob("*.py"))
+    return not (folder / code).is_dir() and any(f'"{code}"' in check for check in checks)
+        f'"{code}"' in each.read_text("utf-8") for each in folder.rglob("*.py")
+    )
 
 
 def _who_sees(row: Row) -> str:

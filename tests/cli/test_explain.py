@@ -24,6 +24,12 @@ def test_a_finding_that_only_a_check_can_see_says_why(capsys):
     assert "an audit does not: an audit gives it by another code" in capsys.readouterr().out
 
 
+def test_the_code_of_a_single_exercise_is_explained_by_its_report(capsys):
+    assert cli.main(["explain", "other_labels"]) == 0
+    assert "a code of an exercise's check; its report says" in capsys.readouterr().out
+    assert cli.main(["explain", "two_optimizers"]) == 1
+
+
 def test_a_code_with_a_slip_is_answered_by_the_nearest(capsys):
     assert cli.main(["explain", "clip_before_unscal"]) == 1
     printed = capsys.readouterr()

@@ -2,7 +2,7 @@
 
 A mistake that several places find is a function, called as its code, which words what was seen and how it is
 mended; its arguments are what differs: whose step it was, which numbers were seen. One that a single
-exercise finds is worded in that exercise's check, and has a row for what its code means.
+exercise finds is worded in that exercise's check, and has no row.
 
 Nothing in the catalogue needs PyTorch: reports of ranks are joined without it.
 """
@@ -72,20 +72,13 @@ def remark(
     return _entered("note", means, lesson, only_audit, unseen, costs)
 
 
-def only_checked(unseen: str, /, **meanings: str) -> None:
-    """Enter codes, with what each means, that a check words itself; ``unseen`` says why an audit cannot."""
-    for code, means in meanings.items():
-        _enter(Row(code, means, seen_by="check", unseen=unseen))
-
-
 def _entered(
     kind: FindingKind, means: str, lesson: str, only_audit: bool, unseen: str, costs: Cost
 ) -> Callable[[Callable[_P, Worded]], Callable[_P, Finding]]:
     def enter(words: Callable[_P, Worded]) -> Callable[_P, Finding]:
         code = words.__name__
-        _enter(
-            Row(code, means, lesson, "audit" if only_audit else "check" if unseen else "both", unseen, costs)
-        )
+        seen_by: Literal["audit", "check", "both"] = "audit" if only_audit else "check" if unseen else "both"
+        ROWS[code] = Row(code, means, lesson, seen_by, unseen, costs)
 
         @wraps(words)
         def finding(*args: _P.args, **kwargs: _P.kwargs) -> Finding:
@@ -94,9 +87,3 @@ def _entered(
         return finding
 
     return enter
-
-
-def _enter(row: Row) -> None:
-    if row.code in ROWS:
-        raise ValueError(f"the catalogue has {row.code!r} twice")
-    ROWS[row.code] = row
