@@ -16,7 +16,6 @@ only_checked(
     not_a_function="something other than the function asked for was handed in",
     not_a_class="something other than the class asked for was handed in",
     not_a_dict="something other than the dict asked for was handed in",
-    not_a_pair="something other than the two functions asked for was handed in",
     method_missing="the class lacks a method",
     method_hidden="an attribute of the same name hides a method",
     signature="it cannot be called as the stub can",

@@ -32,7 +32,7 @@ wrong(
 )
 wrong(
     "saved_from_another",
-    "empty_scaler_state",
+    "raised",
     "empty",
     (SAVE_SCALER, '        "scaler": torch.amp.GradScaler(enabled=False).state_dict(),\n'),
 )
@@ -55,7 +55,7 @@ wrong(
 wrong(
     "epoch_counted_on",
     "epoch_lost",
-    "7 finished epochs",
+    "finished epochs",
     ('return state["epoch"]', 'return state["epoch"] + 1'),
 )
 wrong(

@@ -39,7 +39,7 @@ wrong(
     ),
 )
 wrong("scheduler_forgotten", "scheduler_not_restored", "epoch", (LOAD_SCHEDULER, ""))
-wrong("model_forgotten", "model_not_restored", "own weights", (LOAD_MODEL, ""))
+wrong("model_forgotten", "model_not_restored", "as before", (LOAD_MODEL, ""))
 wrong(
     "model_rebound",
     "pickled_objects",
@@ -50,7 +50,7 @@ wrong(
 wrong(
     "model_rebound_and_trusted",
     "model_not_restored",
-    "own weights",
+    "as before",
     ('"model": model.state_dict()', '"model": model'),
     (LOAD_MODEL, '    model = state["model"]\n'),
     ('map_location="cpu")', 'map_location="cpu", weights_only=False)'),
@@ -64,8 +64,8 @@ wrong(
 )
 wrong(
     "weights_in_half",
-    "weights_rounded",
-    "16 bits",
+    "state_rounded",
+    "weights came back rounded to fp16",
     (
         '"model": model.state_dict()',
         '"model": {k: v.half() if v.is_floating_point() else v for k, v in model.state_dict().items()}',
@@ -73,8 +73,8 @@ wrong(
 )
 wrong(
     "weights_in_bfloat16",
-    "weights_rounded",
-    "16 bits",
+    "state_rounded",
+    "weights came back rounded to bf16",
     (
         '"model": model.state_dict()',
         '"model": {k: v.bfloat16() if v.is_floating_point() else v for k, v in model.state_dict().items()}',
@@ -83,13 +83,18 @@ wrong(
 wrong(
     "model_halved_in_place",
     "saving_changes_training",
-    "its model was changed",
+    "its weights changed",
     ("model.state_dict()", "model.half().state_dict()"),
 )
 wrong("random_state_forgotten", "random_state_lost", "dropout", (LOAD_RNG, ""))
 wrong("seeded_again", "random_state_lost", "random numbers", (LOAD_RNG, "    torch.manual_seed(0)\n"))
 wrong("epoch_not_returned", "epoch_lost", "None", ('    return state["epoch"]\n', ""))
-wrong("epoch_off_by_one", "epoch_lost", "8", ('return state["epoch"]', 'return state["epoch"] + 1'))
+wrong(
+    "epoch_off_by_one",
+    "epoch_lost",
+    "finished epochs",
+    ('return state["epoch"]', 'return state["epoch"] + 1'),
+)
 wrong("nothing_written", "nothing_saved", "no file", ("    torch.save(state, path)\n", ""))
 wrong("key_missing", "raised", "KeyError", ('"scaler": scaler.state_dict(),\n', ""))
 wrong(
@@ -113,8 +118,8 @@ wrong(
     "load_checkpoint",
     ('    state = torch.load(path, map_location="cpu")\n', "    raise NotImplementedError\n"),
 )
-wrong("scaler_saved_empty", "empty_scaler_state", "empty", ('"scaler": scaler.state_dict()', '"scaler": {}'))
-TABLE.wrong["one_function"] = ("not_a_pair", "two functions", lambda path: None)
+wrong("scaler_saved_empty", "raised", "empty", ('"scaler": scaler.state_dict()', '"scaler": {}'))
+TABLE.wrong["one_function"] = ("not_a_function", "two functions", lambda path: None)
 
 SAVE = "    torch.save(state, path)\n"
 HALF_MOMENTUM = (
@@ -130,15 +135,15 @@ OTHER_NAME = (
 wrong(
     "draws_after_saving",
     "saving_changes_training",
-    "drew random numbers",
+    "its random numbers changed",
     (SAVE, SAVE + "    torch.rand(1)\n"),
 )
-wrong("momentum_in_half", "optimizer_rounded", "rounded to fp16", HALF_MOMENTUM)
+wrong("momentum_in_half", "state_rounded", "momentum came back rounded to fp16", HALF_MOMENTUM)
 wrong(
     "frozen", "parameters_frozen", "requires_grad", (LOAD_RNG, LOAD_RNG + "    model.requires_grad_(False)\n")
 )
 wrong("another_name", "saved_elsewhere", "checkpoint.pt.pt", *OTHER_NAME)
-wrong("weights_doubled", "model_altered", "neither", (LOAD_RNG, LOAD_RNG +
+wrong("weights_doubled", "model_not_restored", "neither", (LOAD_RNG, LOAD_RNG +
       "    with torch.no_grad():\n        for p in model.parameters():\n            p.mul_(2)\n"))  # fmt: skip
 wrong(
     "dropout_off", "goes_on_otherwise", "a layer's setting", (LOAD_RNG, LOAD_RNG + "    model[2].p = 0.0\n")
@@ -177,8 +182,8 @@ TABLE.wrong["kept_in_a_variable"] = (
     (save_in_a_variable, load_from_a_variable),
 )
 TABLE.wrong["random_numbers_in_a_variable"] = (
-    "random_state_lost",
-    "kept in a variable",
+    "state_not_in_file",
+    "the random numbers",
     (save_in_a_variable, load_random_numbers_from_a_variable),
 )
 
@@ -263,7 +268,7 @@ wrong(
 ONE_FOR_ALL = 'path.parent.parent / "of_all_checkpoints.pt"'
 wrong(
     "random_numbers_in_one_file_for_all",
-    "random_state_lost",
+    "state_not_in_file",
     "or in a file of its own",
     (SAVE, f'    torch.save(state.pop("rng"), {ONE_FOR_ALL})\n' + SAVE),
     (LOAD_RNG, f"    torch.set_rng_state(torch.load({ONE_FOR_ALL}))\n"),
@@ -271,7 +276,7 @@ wrong(
 wrong(
     "scaler_in_one_file_for_all",
     "state_not_in_file",
-    "the scaler that came back",
+    "the scale that came back",
     (SAVE, f'    torch.save(state.pop("scaler"), {ONE_FOR_ALL})\n' + SAVE),
     (LOAD_SCALER, f"    scaler.load_state_dict(torch.load({ONE_FOR_ALL}))\n"),
 )
@@ -297,12 +302,12 @@ wrong(
 wrong(
     "scheduler_stepped_when_loaded",
     "scheduler_not_restored",
-    "the learning rate schedule runs ahead",
+    "epoch 2 instead of 1",
     (LOAD_SCHEDULER, LOAD_SCHEDULER + "    scheduler.step()\n"),
 )
 wrong(
     "draws_when_loaded",
     "random_state_lost",
-    "or numbers were drawn",
+    "neither as saved",
     (LOAD_RNG, LOAD_RNG + "    torch.randn(3)\n"),
 )
