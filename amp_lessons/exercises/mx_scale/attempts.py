@@ -24,7 +24,12 @@ def of(expression: str) -> tuple[str, str]:
     return (FREXP + RETURN, f"    return max({expression}, -127) if amax else 0\n")
 
 
-wrong("floor_of_the_standard", "floor_saturates", "loses 10%", of("math.floor(math.log2(amax)) - 8"))
+wrong(
+    "floor_of_the_standard",
+    "floor_saturates",
+    "lands at 500, and is cut",
+    of("math.floor(math.log2(amax)) - 8"),
+)
 wrong("floor_of_the_quotient", "saturates", "lands at 878", of("math.floor(math.log2(amax / 448))"))
 wrong("nearest", "nearest_saturates", "29%", of("round(math.log2(amax / 448))"))
 wrong("ceiling_of_amax", "range_unused", "lands at 219", of("math.ceil(math.log2(amax)) - 8"))
@@ -51,7 +56,7 @@ wrong(
 wrong(
     "the_scale",
     "wrong_return_type",
-    "float 0.0078125",
+    "an int was expected, not float",
     (RETURN, "    return 2.0 ** max(exponent - (fraction == 0.5), -127)\n"),
 )
 wrong("signs_forgotten", "signs_ignored", "negative", (AMAX, "block.max().item()"))

@@ -3,33 +3,45 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Sequence
-from typing import Any, TypeAlias
+from collections.abc import Callable, Iterator
 
 import torch
+from torch import Tensor
 
 from amp_lessons._base.worker.client import Worker
 from amp_lessons.audit import catalogue
 from amp_lessons.audit.findings import Finding, failed, note, passed
 from amp_lessons.exercises.attempt import Rejected, require_none
-from amp_lessons.exercises.bed import LearnersFunction, described, function
-from amp_lessons.exercises.mx_scale.questions import ELEMENT, EXPONENTS, NAN, BlockQuestion, questions
+from amp_lessons.exercises.bed import described, function
 from amp_lessons.exercises.report import common_findings
 from amp_lessons.exercises.report.common_findings import number_in, remark_on_type
 from amp_lessons.exercises.small_formats import mistakes as of_scales
+from amp_lessons.exercises.small_formats.watching_there import too_large_from
+from amp_lessons.formats import FORMATS
+
+ELEMENT = FORMATS["fp8_e4m3"]
+EXPONENTS = range(-127, 128)  # those that E8M0 has
+NAN = 128  # 128 + 127 is 255, the code of its NaN
 
 
 def judge(worker: Worker, draw: torch.Generator) -> Iterator[Finding]:
-    """Ask for the exponents of many blocks, the plainest first."""
+    """Ask for the exponents of many blocks, the plainest first; the first wrong one decides."""
     mx_scale = function(worker, "mx_scale", torch.ones(32))
     notes: dict[str, Finding] = {}
-    earlier: list[Answer] = []
-    for question in questions():
-        returned = _returned(mx_scale, question)
-        exponent = _whole(returned, question)
-        require_none(mistakes(exponent, question, earlier))
-        earlier.append((question, exponent))
-        for remark in _remarks(returned, exponent, question):
+    answers: list[tuple[Tensor, int]] = []
+    for name, block in cases(draw):
+        given = block.clone()
+        returned = mx_scale(given, about=f"for {name}")
+        if not torch.equal(given.nan_to_num(), block.nan_to_num()):
+            hint = "block.abs() makes a new tensor"
+            raise Rejected(common_findings.inputs_changed("the numbers of the block", hint))
+        exponent = number_in(returned)
+        if exponent is None or not math.isfinite(exponent) or exponent != int(exponent):
+            seen, hint = f"{described(returned)}, for {name}", "return k, not 2**k, as an int"
+            raise Rejected(common_findings.wrong_return_type("an int was", seen, hint))
+        answers.append((block, int(exponent)))
+        require_none(_mistakes(answers, f"for {name}, with the exponent {int(exponent)}"))
+        for remark in (*remark_on_type(returned, int), *_remarks(block, int(exponent), name)):
             notes.setdefault(remark.code, remark)
     yield passed("nothing_saturates", "no block is cut, not even where the floor would cut it")
     yield passed("smallest_exponent", "and at the next smaller exponent one would be")
@@ -37,150 +49,123 @@ def judge(worker: Worker, draw: torch.Generator) -> Iterator[Finding]:
     yield from notes.values()
 
 
-def _returned(mx_scale: LearnersFunction, question: BlockQuestion) -> Any:
-    block = question.block.clone()
-    returned = mx_scale(block, about=f"for {question.what}")
-    if not torch.equal(block.nan_to_num(), question.block.nan_to_num()):
-        raise Rejected(
-            common_findings.inputs_changed("the numbers of the block", "block.abs() makes a new tensor")
+# --- blocks
+
+
+def cases(draw: torch.Generator) -> Iterator[tuple[str, Tensor]]:
+    """Draw blocks and say which they are, the plainest first."""
+    # On the first all agree but the ceiling; int() saturates at 700, the nearest at 600, the floor at 500
+    tops = [0.00335, 700.0, 600.0, 500.0, 300.0, 100.0, 7.5, 0.013]
+    tops += [-3.0, 480.0, -0.1, 1.9, 2e-4, 3.1e5, 31.0, 1.4e-9]
+    for top, shift in zip(tops, torch.randint(10, (len(tops),), generator=draw).tolist(), strict=True):
+        top *= 2.0**shift  # changes nothing but the exponent
+        yield f"a block up to {abs(top):g}{', the largest negative' * (top < 0)}", _block(draw, top)
+    for top in (448.0, 448.0 * 2.0**-20, 448.0 * 2.0**40, 512.0, 2.0**-9, 448.0 + 2.0**-15, 460.0, 466.0):
+        yield f"a block up to {top!r}", _block(draw, top)
+    yield "a block of bf16", _block(draw, 0.37).bfloat16()
+    yield "a block of fp16", _block(draw, 52000.0).half()
+    yield "a block of fp16 up to 3e-5", _block(draw, 3e-5).half()
+    yield "a block of bf16 up to 470", _block(draw, 470.0).bfloat16()
+    yield "a block of zeros", torch.zeros(32)
+    yield "a shorter block, the last of its row", _block(draw, 0.6, 5)
+    yield "a block of one number", torch.tensor([-19.0])
+    yield "a block up to 3e38", _block(draw, 3e38)
+    yield "a block up to 1e-37", _block(draw, 1e-37)
+    yield "a block of subnormal numbers of fp32", _block(draw, 1e-40)
+    for value in (math.inf, -math.inf, math.nan):
+        yield f"a block with {value}", _block(draw, value)
+    yield "a block of bf16 with NaN", _block(draw, math.nan).bfloat16()
+
+
+def _block(draw: torch.Generator, top: float, length: int = 32) -> Tensor:
+    """Draw numbers of very different magnitudes, with ``top`` somewhere: the rest is half of it at most."""
+    block = torch.randn(length, generator=draw) * torch.rand(length, generator=draw).mul(-5.0).exp()
+    block = block / block.abs().max() * (abs(top) if math.isfinite(top) else 1.0) * 0.5
+    block[int(torch.randint(length, (1,), generator=draw))] = top
+    return block
+
+
+# --- exponents
+
+
+def _amax(block: Tensor) -> float:
+    return float(block.double().abs().max())
+
+
+def _smallest(block: Tensor) -> int:
+    """Return the smallest exponent at which no magnitude is larger than the largest number."""
+    amax = _amax(block)
+    return next(k for k in EXPONENTS if amax * 2.0**-k <= ELEMENT.max) if math.isfinite(amax) else NAN
+
+
+def _is_right(block: Tensor, exponent: int) -> bool:
+    """Whether this is the smallest, or one less where that rounds to the largest number; any for zeros."""
+    amax, smallest = _amax(block), _smallest(block)
+    if amax == 0:
+        return exponent in EXPONENTS
+    rounds = exponent == smallest - 1 >= EXPONENTS[0] and amax * 2.0**-exponent <= too_large_from(ELEMENT)
+    return exponent == smallest or rounds
+
+
+def _remarks(block: Tensor, exponent: int, name: str) -> Iterator[Finding]:
+    if _amax(block) and exponent < _smallest(block):
+        said = (
+            f"for {name} the largest magnitude lands at {_amax(block) * 2.0**-exponent:.8g}, above 448, and "
         )
-    return returned
+        said += "is rounded to it: within half a step, so nothing is lost"
+        hint = "an exponent more keeps it at 448 or below; is a logarithm rounded next to a whole number?"
+        yield note("rounds_to_the_largest", said, hint)
 
 
-def _whole(returned: Any, question: BlockQuestion) -> int:
-    number = number_in(returned)
-    if number is None or not math.isfinite(number) or number != int(number):
-        raise Rejected(
-            common_findings.wrong_return_type(
-                "an int was", f"{described(returned)}, for {question.what}", "return k, not 2**k, as an int"
-            )
-        )
-    return int(number)
+def _mistakes(answers: list[tuple[Tensor, int]], what: str) -> Iterator[Finding]:
+    """Yield what is wrong with the last of these answers, the root cause first; nothing where it is right.
 
-
-def _remarks(returned: Any, exponent: int, question: BlockQuestion) -> Iterator[Finding]:
-    yield from remark_on_type(returned, int)
-    if exponent < question.smallest:
-        yield note(
-            "rounds_to_the_largest",
-            f"for {question.what} the largest magnitude lands at {question.lands_at(exponent):.8g}, above "
-            "448, and is rounded to it: within half a step, so nothing is lost",
-            "an exponent more is what keeps it at 448 or below; is a logarithm rounded next to a whole "
-            "number?",
-        )
-
-
-# --- by which mistake an exponent is wrong
-
-Answer: TypeAlias = tuple[BlockQuestion, int]
-
-
-def mistakes(exponent: int, question: BlockQuestion, earlier: Sequence[Answer]) -> Iterator[Finding]:
-    """Yield what is wrong with this exponent, the root cause first; nothing where it is right.
-
-    ``earlier`` are answers that were right: they tell ways of rounding apart that agree here.
+    A suspect must give all answers: those that were right tell ways of rounding apart that agree here.
     """
-    if exponent not in question.right:
-        yield from _confusions(exponent, question)
-        yield from _special(exponent, question)
-        yield from _rounding(exponent, question, earlier)
-
-
-def _confusions(exponent: int, question: BlockQuestion) -> Iterator[Finding]:
-    """Find out whether the right exponent was found and handed over as something else."""
-    what = _said(exponent, question)
-    if not math.isfinite(question.amax) or question.amax == 0:
+    block, exponent = answers[-1]
+    amax = _amax(block)
+    if _is_right(block, exponent):
         return
-    if -exponent in question.right:
-        yield of_scales.scale_inverted(what, "the exponent is that of what the block is multiplied by")
-    if exponent - 127 in question.right:
-        yield failed(
-            "biased_exponent",
-            f"{what}: this is the code that E8M0 stores, which is the exponent plus 127",
-            "return the exponent itself, without the bias",
-        )
-    largest = float(question.block.max())
-    if 0 < largest < question.amax and exponent in BlockQuestion("", question.block.clamp(min=0)).right:
-        yield catalogue.steps.signs_ignored(
-            f"{what}: the largest number decides here, {largest:.3g}, and a larger magnitude is negative",
-            "magnitudes decide: block.abs().max()",
-        )
-
-
-def _said(exponent: int, question: BlockQuestion) -> str:
-    return f"for {question.what}, with the exponent {exponent}"
-
-
-def _special(exponent: int, question: BlockQuestion) -> Iterator[Finding]:
-    what = _said(exponent, question)
-    if not math.isfinite(question.amax):
+    if not math.isfinite(amax):
         yield of_scales.inf_hidden(what, f"only {NAN}, E8M0's NaN, lets the block be seen for what it is")
-    elif question.amax == 0:
+    if amax == 0:
         yield of_scales.zero_amax(what, f"this is no exponent from {EXPONENTS[0]} to {EXPONENTS[-1]}")
-    elif exponent not in EXPONENTS:
-        yield failed(
-            "outside_e8m0",
-            f"{what}: E8M0 has the exponents from {EXPONENTS[0]} to {EXPONENTS[-1]}",
-            f"max(k, {EXPONENTS[0]}): so small a block loses some of its numbers, and there is no other "
-            "scale",
-        )
-
-
-def _rounding(exponent: int, question: BlockQuestion, earlier: Sequence[Answer]) -> Iterator[Finding]:
-    """Say what the exponent does to the block, and by which way of rounding one comes to it."""
-    what, lands_at = _said(exponent, question), question.lands_at(exponent)
-    so_far = [*earlier, (question, exponent)]
-    if question.block.dtype.itemsize == 2:  # in fp32 all was well
+    lands_at = amax * 2.0**-exponent if abs(exponent) < 500 else math.nan
+    for rule, suspect in _suspects(what, f"the largest magnitude lands at {lands_at:.4g}"):
+        if all(rule(each) == its for each, its in answers):
+            yield suspect
+    if exponent not in EXPONENTS:
+        said = f"{what}: E8M0 has the exponents from {EXPONENTS[0]} to {EXPONENTS[-1]}"
+        hint = f"max(k, {EXPONENTS[0]}): so small a block loses some numbers, and there is no other scale"
+        yield failed("outside_e8m0", said, hint)
+    if block.dtype.itemsize == 2:  # in fp32 all was well
         yield of_scales.computed_in_16_bits(what, f"the largest magnitude lands at {lands_at:.4g}")
-    if lands_at == ELEMENT.max / 2:
-        yield _one_too_many(what, lands_at)
     if lands_at <= ELEMENT.max:
         yield of_scales.range_unused(lands_at, ELEMENT, what)
-    if _all_by(_floor, so_far):
-        yield _floor_saturates(what, lands_at)
-    if _all_by(_nearest, so_far):
-        yield _nearest_saturates(what, lands_at)
     yield of_scales.saturates(lands_at, ELEMENT, what)
 
 
-def _all_by(rule: Callable[[float], int], answers: Sequence[Answer]) -> bool:
-    return all(exponent == rule(question.amax) for question, exponent in answers)
+def _suspects(what: str, lands: str) -> Iterator[tuple[Callable[[Tensor], int], Finding]]:
+    """Yield the exponents of known mistakes, and what is said of each."""
+    inverted = "the exponent is that of what the block is multiplied by"
+    yield lambda block: -_smallest(block), of_scales.scale_inverted(what, inverted)
+    said = f"{what}: this is the code that E8M0 stores, which is the exponent plus 127"
+    biased = failed("biased_exponent", said, "return the exponent itself, without the bias")
+    yield lambda block: _smallest(block) + 127, biased
+    said, hint = f"{what}: a negative number has a larger magnitude, and is not seen", "block.abs().max()"
+    yield lambda block: _smallest(block.clamp(min=0)), catalogue.steps.signs_ignored(said, hint)
+    said = f"{what}: {lands}, and one exponent less would do"
+    hint = "where amax is 448 times a power of two, floor(…) + 1 is one more than the smallest"
+    yield _by(lambda q: math.floor(math.log2(q)) + 1), failed("one_too_many", said, hint)
+    said = f"{what}: {lands}, and is cut: the exponents of largest magnitude and largest number were "
+    said += "subtracted, as the OCP standard suggests, which takes what lies above 448 for 448"
+    hint = "448 is 1.75 · 2**8: compare mantissas too, or round log2(amax / 448) up"
+    yield _by(lambda q: math.floor(math.log2(1.75 * q))), failed("floor_saturates", said, hint)
+    said = f"{what}: {lands}, and is cut: the exponent was rounded to the nearest, which may lose 29%"
+    hint = "round log2(amax / 448) up: math.ceil"
+    yield _by(lambda q: round(math.log2(q))), failed("nearest_saturates", said, hint)
 
 
-def _floor(amax: float) -> int:
-    return math.frexp(amax)[1] - math.frexp(ELEMENT.max)[1]
-
-
-def _nearest(amax: float) -> int:
-    return round(math.log2(amax / ELEMENT.max))
-
-
-def _lost(lands_at: float) -> str:
-    return f"the largest magnitude lands at {lands_at:.4g} and loses {1 - ELEMENT.max / lands_at:.0%}"
-
-
-def _floor_saturates(what: str, lands_at: float) -> Finding:
-    return failed(
-        "floor_saturates",
-        f"{what}: {_lost(lands_at)}: the exponents of largest magnitude and largest number were subtracted, "
-        "as the OCP standard suggests, which takes what lies above 448 for 448",
-        "448 is 1.75 · 2**8: compare mantissas too, or round log2(amax / 448) up",
-    )
-
-
-def _nearest_saturates(what: str, lands_at: float) -> Finding:
-    return failed(
-        "nearest_saturates",
-        f"{what}: {_lost(lands_at)}: the exponent was rounded to the nearest, which may lose up to "
-        f"{1 - 2**-0.5:.0%}",
-        "round log2(amax / 448) up: math.ceil",
-    )
-
-
-def _one_too_many(what: str, lands_at: float) -> Finding:
-    return failed(
-        "one_too_many",
-        f"{what}: the largest magnitude lands at {lands_at:.4g}, and one exponent less would do",
-        "the smallest exponent at which nothing saturates is asked for, also where amax is 448 times a power "
-        "of two: floor(…) + 1 goes one too far there",
-    )
+def _by(rule: Callable[[float], int]) -> Callable[[Tensor], int]:
+    """Return what makes an exponent of a block's largest magnitude over 448."""
+    return lambda block: rule(_amax(block) / ELEMENT.max)
