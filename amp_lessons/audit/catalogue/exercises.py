@@ -100,7 +100,6 @@ only_checked(
     nan="NaN is wrong",
     bias="the exponent's bias is wrong",
     hidden_bit="the hidden 1 of a normal number is missing",
-    mantissa_misread="the exponent is right and the mantissa is not",
     mantissa_lost="the mantissa makes no difference",
     one_format_only="one format is right, and another is not",
     rounded_to_float32="values were rounded to fp32",

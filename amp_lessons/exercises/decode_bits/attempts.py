@@ -65,8 +65,8 @@ wrong(
 )
 wrong(
     "bias_of_float16",
-    "one_format_only",
-    "does not follow from exponent_bits",
+    "bias",
+    "of bf16, returned",
     ("2 ** (exponent_bits - 1) - 1\n", "15\n"),
 )
 wrong(
@@ -114,7 +114,7 @@ wrong(
 )
 wrong(
     "biases_from_a_table",
-    "one_format_only",
+    "bias",
     "8-bit E4M3",
     ("2 ** (exponent_bits - 1) - 1\n", "{5: 15, 8: 127}.get(exponent_bits, 0)\n"),
 )
@@ -272,8 +272,8 @@ right(
 
 wrong(
     "mantissa_cut_short",
-    "mantissa_misread",
-    "the exponent is right",
+    "normal",
+    "a normal number of fp16",
     ("bits & (2**mantissa_bits - 1)", "bits & (2 ** (mantissa_bits - 1) - 1)"),
 )
 wrong(
