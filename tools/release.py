@@ -1,4 +1,4 @@
-"""What is new in a release: ``python -m tools.release 0.3.0`` prints its part of CHANGELOG.md.
+"""What is new in a release: ``python -m tools.release 0.4.0`` prints its part of CHANGELOG.md.
 
 It refuses where the version is not that of ``pyproject.toml``, or the changelog says nothing of it.
 """
