@@ -244,7 +244,6 @@ only_checked(
     losses_wrong="the losses returned are not the epochs' means",
     average="the moving average of the weights comes as far as in fp64",
     wrong_average="the moving average is wrong otherwise",
-    last_weights="the last weights were returned instead of their average",
     shares_memory="what was returned changes when the model does",
     steps_miscounted="another number of steps was made than asked for",
     positions="every row is rotated by its own position's angle",
