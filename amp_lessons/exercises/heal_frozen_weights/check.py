@@ -105,7 +105,8 @@ def _require_moved(now: dict[str, Tensor], start: dict[str, Tensor], ways: dict[
         reject(
             "moved_too_far",
             f"{most} came {lengths[most]:.3g} times as far as plain SGD takes it with this learning rate",
-            "make the same updates as before, of the same size, and keep what they add up to",
+            "make the same updates as before, of the same size and no others (weight decay, say), and keep "
+            "what they add up to",
         )
     shares = {
         name: float(((now[name] - start[name]) * way).sum() / way.norm() ** 2) for name, way in ways.items()
