@@ -49,7 +49,7 @@ wrong("clamped_in_fp32", "eps_not_added", "floor", (EPS, "mean_square.clamp(min=
 wrong(
     "nan_to_num",
     "eps_vanishes",
-    "as if eps",
+    "in fp32 they are not",
     (SQUARE, "x.square()"),
     (RETURN, "return scaled.nan_to_num(0.0).to(x.dtype)"),
 )
@@ -59,7 +59,7 @@ wrong(
 wrong(
     "blank_rows_by_where",
     "eps_vanishes",
-    "as if eps",
+    "in fp32 they are not",
     (SQUARE, "x.square()"),
     (RETURN, "return torch.where(x == 0, x, scaled)"),
 )

@@ -138,7 +138,7 @@ wrong(
     ("lr=lr", "lr=2 * lr"),
     ("loss.backward()", "(loss / 2).backward()"),
 )
-wrong("a_little_weight_decay", "moved_elsewhere", "weight decay", ("lr=lr", "lr=lr, weight_decay=0.01"))
+wrong("a_little_weight_decay", "moved_too_far", "times as far", ("lr=lr", "lr=lr, weight_decay=0.01"))
 wrong("much_weight_decay", "moved_too_far", "times as far", ("lr=lr", "lr=lr, weight_decay=0.1"))
 wrong(
     "gradients_clipped",

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from amp_lessons.course.exercises.bed_there import call
 from amp_lessons.course.exercises.patients.products_there import ProductDtypes
 
-INPUTS, HIDDEN = 8, 64
+INPUTS, HIDDEN = 8, 128  # so many gains that masters in fp16 lose half of their way, whatever the draw
 _PRODUCTS_OF_A_LAYER = ("mm", "addmm", "linear")
 
 
@@ -36,7 +36,7 @@ def train(function: Callable[..., Any], args: list[Any], kwargs: dict[str, Any])
         "history": told["result"],
         "products": list(products.seen),
         "different": len(products.weights),
-        "parameters": {name: each.detach() for name, each in model.named_parameters()},
+        "parameters": dict(model.named_parameters()),
         "batches": loader,
     }
     return {**told, "result": result, "args": []}
@@ -47,15 +47,10 @@ class _Products(ProductDtypes):
 
     def __init__(self) -> None:
         super().__init__()
-        self.weights: set[bytes] = set()
+        self.weights: set[tuple[float, ...]] = set()
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         if func.overloadpacket.__name__ in _PRODUCTS_OF_A_LAYER:
-            matrices = [each for each in args if isinstance(each, Tensor)]
-            self.weights |= {_bits(each) for each in matrices if each.shape == (INPUTS, HIDDEN)}
-            self.weights |= {_bits(each.T) for each in matrices if each.shape == (HIDDEN, INPUTS)}
+            weights = [each for each in args if isinstance(each, Tensor) and each.numel() == INPUTS * HIDDEN]
+            self.weights |= {tuple(sorted(each.flatten().tolist())) for each in weights}  # or transposed
         return super().__torch_dispatch__(func, types, args, kwargs)
-
-
-def _bits(weights: Tensor) -> bytes:
-    return weights.detach().float().contiguous().numpy().tobytes()

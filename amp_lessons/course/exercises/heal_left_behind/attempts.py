@@ -69,7 +69,7 @@ wrong(
 wrong(
     "views_of_one_short_buffer",
     "wrong_average",
-    "fp32 with decay=0.999",
+    "fp32 with decay=0.9",
     (
         "    average = {name: parameter.detach().float().clone()",
         "    buffer = torch.zeros(max(p.numel() for p in model.parameters())).to(next(model.parameters()).device)\n"
@@ -93,7 +93,7 @@ wrong(
 wrong(
     "returned_in_one_memory",
     "shares_memory",
-    "earlier call",
+    "later call",
     ("steps, decay):", "steps, decay, kept={}):"),
     (
         "    return {name: value.float()",
@@ -121,7 +121,7 @@ wrong(
     ("        step()\n", ""),
     (UPDATE, UPDATE + "\n        step()"),
 )
-wrong("last_weights_returned", "last_weights", "last step", (UPDATE, "average[name].copy_(parameter)"))
+wrong("last_weights_returned", "wrong_average", "last step", (UPDATE, "average[name].copy_(parameter)"))
 wrong(
     "in_fp64",
     "wrong_return_type",
@@ -145,7 +145,7 @@ wrong(
         "for name, parameter in ((n, p) for n, p in model.named_parameters() if p.requires_grad):",
     ),
 )
-wrong("one_step_more", "steps_miscounted", "601", ("range(steps)", "range(steps + 1)"))
+wrong("one_step_more", "steps_miscounted", "21", ("range(steps)", "range(steps + 1)"))
 
 
 @TABLE.mistake("average_stuck", "each of its numbers")
@@ -265,4 +265,15 @@ wrong(
     "with seen, a buffer",
     ("model.named_parameters()}", "model.state_dict().items()}"),
     ("model.named_parameters():", "model.state_dict().items():"),
+)
+wrong(
+    "returned_in_one_dict",
+    "shares_memory",
+    "later call",
+    ("steps, decay):", "steps, decay, kept={}):"),
+    ("    average =", "    kept.clear()\n    average ="),
+    (
+        "    return {name: value.float() for name, value in average.items()}",
+        "    return kept.update(average) or kept",
+    ),
 )

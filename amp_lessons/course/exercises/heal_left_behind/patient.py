@@ -29,7 +29,8 @@ def observe(train: Callable[..., Any], seed: int) -> Observed:
     images = digits().train.images[:_IMAGES].to(default_device().type)
     gains = 1 + 0.1 * torch.randn(PIXELS, generator=draw).to(images.device)
     brightness = images @ gains
-    model = _all_alike().to(images.device, torch.bfloat16)
+    model = nn.Linear(PIXELS, 1, bias=False).to(images.device, torch.bfloat16)
+    nn.init.ones_(model.weight)
     step = _steps_of(model, images.split(_BATCH), brightness.split(_BATCH))
     average = train(model, step, _STEPS, _DECAY)["weight"]
 
@@ -40,12 +41,6 @@ def observe(train: Callable[..., Any], seed: int) -> Observed:
     moved = int((average != 1).sum())
     errors = {_MODEL: error(model.weight.detach()) / before, _AVERAGE: error(average) / before}
     return Observed((), {"steps made": _STEPS, _MOVED: moved, **errors})
-
-
-def _all_alike() -> nn.Linear:
-    model = nn.Linear(PIXELS, 1, bias=False)
-    nn.init.ones_(model.weight)
-    return model
 
 
 def _steps_of(model: nn.Module, images: Any, brightness: Any) -> Callable[[], None]:

@@ -1,4 +1,4 @@
-"""What runs in the worker for a moving average: a model whose weights drift, and what was returned."""
+"""What runs in the worker for a moving average: a model whose weights move, and what was returned."""
 
 from __future__ import annotations
 
@@ -7,10 +7,11 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.nn.utils import parameters_to_vector
 
 from amp_lessons.course.exercises.bed_there import call
 
-_earlier: list[Any] = []  # what calls have returned, the very objects
+_calls: list[tuple[nn.Module, Any]] = []  # the models, and the very objects returned for them
 
 
 def network(dtype: torch.dtype) -> nn.Sequential:
@@ -21,53 +22,40 @@ def network(dtype: torch.dtype) -> nn.Sequential:
     return model
 
 
-def drifted(start: Tensor, end: Tensor, share: float) -> Tensor:
-    """Return a weight after this share of its way, in fp64."""
-    return start + (end - start) * share
-
-
 def train(function: Callable[..., Any], args: list[Any], kwargs: dict[str, Any]) -> dict[str, Any]:
-    """Let a model be trained whose weights go from ``starts`` to ``ends``, by name, a little in each step.
-
-    The result says what was returned, which of it has a graph, how often ``step`` was called, what the
-    weights were then, and what this and earlier calls have returned once they have changed again.
-    """
-    dtype, starts, ends, steps, decay = args
-    model, called = network(dtype), 0
+    """Let a model be trained whose parameters are row k of ``history`` after k calls of step()."""
+    history, decay = args
+    model, rows = network(history.dtype), iter(history)
+    made: list[Tensor] = []
 
     def step() -> None:
-        nonlocal called
-        called += 1
-        move(called / max(steps, 1))
+        made.append(next(rows, history[-1]))
+        _write(model, made[-1])
 
-    @torch.no_grad()
-    def move(share: float) -> None:
-        for name, parameter in model.named_parameters():
-            parameter.copy_(drifted(starts[name], ends[name], share))
-
-    move(0.0)
-    told = call(function, [model, step, steps, decay], kwargs)
-    found = told["result"]
-    _earlier.append(found)
-    seen = {
-        "returned": _copied(found),
-        "graphs": [
-            name for name, value in _items(found) if isinstance(value, Tensor) and value.requires_grad
-        ],
-        "called": called,
-        "weights": {name: each.detach().clone() for name, each in model.named_parameters()},
-    }
-    with torch.no_grad():
-        for parameter in model.parameters():
-            parameter.add_(1)
-    return {**told, "args": [], "result": {**seen, "afterwards": [_copied(each) for each in _earlier]}}
+    _write(model, next(rows))
+    told = call(function, [model, step, len(history) - 1, decay], kwargs)
+    _calls.append((model, told["result"]))
+    weights = parameters_to_vector(model.parameters())
+    result = {"returned": _plain(told["result"]), "called": len(made), "weights": weights}
+    graphs = isinstance(told["result"], dict) and any(
+        isinstance(each, Tensor) and each.requires_grad for each in told["result"].values()
+    )
+    return {**told, "args": [], "result": result, "noticed": graphs}
 
 
-def _items(found: Any) -> list[tuple[Any, Any]]:
-    return list(found.items()) if isinstance(found, dict) else []
+def afterwards() -> list[Any]:
+    """Change the parameters of all models; return what each call has returned, as it is by now."""
+    for model, _ in _calls:
+        _write(model, parameters_to_vector(model.parameters()) + 1)
+    return [_plain(found) for _, found in _calls]
 
 
-def _copied(found: Any) -> Any:
-    if not isinstance(found, dict):
-        return found
-    return {name: each.detach().clone() if isinstance(each, Tensor) else each for name, each in _items(found)}
+@torch.no_grad()
+def _write(model: nn.Module, weights: Tensor) -> None:
+    parts = weights.split([each.numel() for each in model.parameters()])
+    for parameter, part in zip(model.parameters(), parts, strict=True):
+        parameter.copy_(part.view_as(parameter))
+
+
+def _plain(found: Any) -> Any:
+    return dict(found) if isinstance(found, dict) else found

@@ -16,6 +16,21 @@ from amp_lessons.course.exercises.loop_runs import Run
 from amp_lessons.course.exercises.report.results import SideBySide
 
 _SIGNATURE = 5, ("scheduler", "average")
+# what each is called, what comes of going on too seldom and at another time, and the finding for too often
+_COMPANY = {
+    "schedule": (
+        "the learning rate's schedule",
+        "it goes on too slowly",
+        "which had the rate of another step",
+        catalogue.scaler.schedule_on_skipped_step,
+    ),
+    "average": (
+        "the count of the averaged weights",
+        "they miss weights that the model had",
+        "so that they took in the weights of another step",
+        catalogue.scaler.average_on_skipped_step,
+    ),
+}
 
 
 def judge(worker: Worker, draw: torch.Generator) -> Iterator[Finding | SideBySide]:
@@ -30,54 +45,29 @@ def judge(worker: Worker, draw: torch.Generator) -> Iterator[Finding | SideBySid
 
 
 def _with_company(run: Run) -> list[Finding]:
-    if found := loops.mistakes(run):
-        return found
-    beside = first(_schedule(run)), first(_average(run))
-    return [each for each in beside if each is not None]
+    found = [each for name in _COMPANY if (each := first(_beside(run, name))) is not None]
+    return loops.mistakes(run) or found
 
 
-def _schedule(run: Run) -> Iterator[Finding]:
-    advanced, steps = int(run.told["company"]["schedule_steps"]), len(run.calls("stepped"))
-    if advanced > steps:
-        yield catalogue.scaler.schedule_on_skipped_step(advanced, steps)
-    if advanced < steps:
+def _beside(run: Run, name: str) -> Iterator[Finding]:
+    """Hold how far one of the two was when each step was made, and in the end, against the steps."""
+    *at_steps, times = map(int, run.told["company"][name])
+    what, behind, out_of_turn, too_often = _COMPANY[name]
+    steps = len(run.calls("stepped"))
+    if times > steps:
+        yield too_often(times, steps)
+    if times < steps:
         yield failed(
-            "schedule_behind",
-            f"the learning rate's schedule was advanced {advanced} times for {steps} steps of the "
-            "optimizer: it goes on too slowly",
-            "advance it once for every step that was made; one after which the scale grows was made, too",
+            f"{name}_behind",
+            f"{what} went on {times} times for {steps} steps of the optimizer: {behind}",
+            "let it go on once for every step that was made; one after which the scale grows was made, too",
         )
-    for step, count in _out_of_turn(run.told["company"]["schedule"]):
-        when = "before the step" if count > step - 1 else "too late"
-        yield failed(
-            "schedule_out_of_turn",
-            f"the learning rate's schedule went on {when}: its place was {count} instead of {step - 1} "
-            f"when step {step} of the optimizer was made, which had the rate of another step",
-            "advance it after each step that was made, and before the next one",
-        )
-
-
-def _average(run: Run) -> Iterator[Finding]:
-    updated, steps = int(run.told["company"]["average_updates"]), len(run.calls("stepped"))
-    if updated > steps:
-        yield catalogue.scaler.average_on_skipped_step(updated, steps)
-    if updated < steps:
-        yield failed(
-            "average_behind",
-            f"the averaged weights were updated {updated} times for {steps} steps of the optimizer: they "
-            "miss weights that the model had",
-            "update them once for every step that was made; one after which the scale grows was made, too",
-        )
-    for step, count in _out_of_turn(run.told["company"]["average"]):
-        when = "before the step" if count > step - 1 else "too late"
-        yield failed(
-            "average_out_of_turn",
-            f"the averaged weights were updated {when}: their count was {count} instead of {step - 1} when "
-            f"step {step} of the optimizer was made, so that they took in the weights of another step",
-            "update them after each step that was made, and before the next one",
-        )
-
-
-def _out_of_turn(counts: list[int]) -> Iterator[tuple[int, int]]:
-    """Find the steps, from 1, before which something had not gone on once for each step before them."""
-    return ((step, count) for step, count in enumerate(counts, start=1) if count != step - 1)
+    for made, count in enumerate(at_steps):
+        if count != made:
+            when = "before the step" if count > made else "too late"
+            yield failed(
+                f"{name}_out_of_turn",
+                f"{what} went on {when}: it was {count} instead of {made} when step {made + 1} of the "
+                f"optimizer was made, {out_of_turn}",
+                "let it go on after each step that was made, and before the next one",
+            )

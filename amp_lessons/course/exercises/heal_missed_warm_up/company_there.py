@@ -7,7 +7,6 @@ from collections.abc import Callable
 from typing import Any
 
 import torch
-from torch import nn
 from torch.optim.lr_scheduler import LambdaLR
 from torch.optim.swa_utils import AveragedModel, get_ema_multi_avg_fn
 
@@ -19,47 +18,35 @@ _PLACE_OF_INTERVAL = 4  # among the arguments of GradScaler
 
 
 def train(loop: Callable[..., Any], given: loops_there.Given) -> dict[str, Any]:
-    """Let the loop train with company; return what was written down, and the counts of both."""
+    """Let the loop train with company; return what was written down, and how far each was at every step.
+
+    The last number of each is how far it was in the end. The schedule leaves the learning rate as it is: the
+    judge knows gradients by how far the weights moved.
+    """
     if given["poisoned"] or given["dtype"] == torch.bfloat16:
         _let_scalers_grow_soon()
-    company = _Company(loop)
-    told = loops_there.train(company, given)
-    return {**told, "company": company.told()}
+    company: dict[str, list[int]] = {"schedule": [], "average": []}
 
-
-class _Company:
-    """A loop that is called with a schedule and averaged weights of its own.
-
-    The schedule leaves the learning rate as it is: the judge knows gradients by how far the weights moved.
-    """
-
-    def __init__(self, loop: Callable[..., Any]) -> None:
-        self._loop, self._at_steps = loop, {"schedule": [], "average": []}  # type: ignore[var-annotated]
-        self._counts: Callable[[], tuple[int, int]] = lambda: (0, 0)
-
-    def __call__(
-        self, model: nn.Module, loader: Any, optimizer: torch.optim.Optimizer, *args: Any, **kwargs: Any
-    ) -> Any:
-        """Train as the loop of the exercise on AMP does, which knows of neither."""
+    def with_company(model: Any, loader: Any, optimizer: Any, *args: Any, **kwargs: Any) -> Any:
         scheduler = LambdaLR(optimizer, lambda step: 1.0)
         for group in optimizer.param_groups:
             del group["initial_lr"]  # what a schedule leaves there is not the learner's doing
         average = AveragedModel(model, multi_avg_fn=get_ema_multi_avg_fn(_DECAY))
-        self._counts = lambda: (scheduler.last_epoch, int(average.n_averaged))
-        optimizer.register_step_pre_hook(self._stepping)
+
+        def note(*_: Any) -> None:
+            company["schedule"].append(scheduler.last_epoch)
+            company["average"].append(int(average.n_averaged))
+
+        optimizer.register_step_pre_hook(note)
         with warnings.catch_warnings():
             # PyTorch notices a schedule that goes on before the first step: the finding says it better
             warnings.filterwarnings("ignore", "Detected call of `lr_scheduler.step")
-            return self._loop(model, loader, optimizer, *args, scheduler=scheduler, average=average, **kwargs)
+            try:
+                return loop(model, loader, optimizer, *args, scheduler=scheduler, average=average, **kwargs)
+            finally:
+                note()
 
-    def _stepping(self, *_: Any) -> None:
-        for name, count in zip(("schedule", "average"), self._counts(), strict=True):
-            self._at_steps[name].append(count)
-
-    def told(self) -> dict[str, Any]:
-        """Return how often each has gone on, in the end and when each step was made."""
-        counts = self._counts()
-        return {**self._at_steps, "schedule_steps": counts[0], "average_updates": counts[1]}
+    return {**loops_there.train(with_company, given), "company": company}
 
 
 def _let_scalers_grow_soon() -> None:
