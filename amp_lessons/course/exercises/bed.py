@@ -12,6 +12,7 @@ import inspect
 import io
 import json
 import linecache
+import os
 import secrets
 import socket
 import sys
@@ -293,21 +294,22 @@ def examine(exercise_id: str, attempt: Any, cpu_s: float, seed: int | None = Non
     Without a ``seed``, from 0 to 2**31 - 1, cases are drawn anew.
     """
     seed = secrets.randbits(31) if seed is None else seed
+    if not hasattr(os, "fork"):
+        return _unjudged(common_findings.NO_FORK)
     try:
         pickle = pickled(attempt)
     except Exception as error:
-        return {
-            "findings": [astuple(_not_taken_along(error))],
-            "comparisons": [],
-            "printed": "",
-            "seed": None,
-        }
+        return _unjudged(_not_taken_along(error))
     for _ in range(2):  # the host may have ended since, and a new one is at hand
         try:
             return _asked(exercise_id, attempt, pickle, cpu_s, seed)
         except HostEndedError:
             host(PRELOAD).close()
     return _asked(exercise_id, attempt, pickle, cpu_s, seed)
+
+
+def _unjudged(finding: Finding) -> dict[str, Any]:
+    return {"findings": [astuple(finding)], "comparisons": [], "printed": "", "seed": None}
 
 
 def _asked(exercise_id: str, attempt: Any, pickle: bytes, cpu_s: float, seed: int) -> dict[str, Any]:

@@ -77,6 +77,13 @@ def test_the_seed_that_a_refusal_tells_draws_the_same_cases():
             exercises.check(SCALE, code, seed=wrong)
 
 
+def test_where_nothing_can_fork_that_is_said_and_no_try_counted(monkeypatch):
+    monkeypatch.delattr("os.fork")
+    report = check(lambda gradients: 1.0)
+    assert report.status == "not attempted yet"
+    assert "in WSL 2, or on" in str(report)
+
+
 def test_endless_recursion_is_a_finding():
     def code(gradients):
         return code(gradients)

@@ -17,6 +17,10 @@ from amp_lessons.audit.findings import Finding, failed, note, todo
 
 _MANY_CHARACTERS = 100_000
 NOT_ATTEMPTED = todo("write the body, then run the check again")
+NO_FORK = todo(
+    "nothing was checked: a check lets your code run in a process that is forked, and this system cannot "
+    "fork; on Windows open the course in WSL 2, or on Colab"
+)
 
 
 def as_it_came(names: tuple[str, ...]) -> Finding:
