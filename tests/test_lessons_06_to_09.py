@@ -378,3 +378,16 @@ def test_the_choice_tells_published_speeds_beside_the_recipe_that_they_are_of():
         assert re.search(rf"`tensorwise`[^;]*{runs[tensorwise][0]}", said)
     before, after = map(float, re.findall(r"[\d.]+", runs["the same, MXFP8, Blackwell"][1]))
     assert f"takes {after - before:.0f} GiB *more*" in text("09", "memory-why")
+
+
+def test_the_range_that_the_verdict_names_is_that_of_the_runs_above_it_and_fp8_lm_s_claim_lies_outside():
+    speeds = [float(each) for speed, _ in published().values() for each in re.findall(r"[\d.]+", speed)]
+    on_many, claimed = re.search(
+        r"up to ([\d.]+)x at 405B.* claims ([\d.]+)x", text("09", "published")
+    ).groups()
+    low, high = min(speeds), max(*speeds, float(on_many))
+    assert f"between {low:.2f}x and {high:g}x" in text("09", "verdict-run")
+    assert f"listed below are {low:.2f} to {high:g} times as fast as bf16, FP8-LM claims {claimed}" in text(
+        "09", "buys-why"
+    )
+    assert float(claimed) > high

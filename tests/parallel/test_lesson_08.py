@@ -7,11 +7,12 @@ import re
 
 import pytest
 import torch
+import torch.distributed as dist
 from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard
 from torch.utils.data import DistributedSampler
 
-from amp_lessons import parallel
+from amp_lessons import audit, parallel
 from amp_lessons.course.quizzes import question, questions
 from tests.notebook_rules import source
 from tests.test_packaging import ROOT
@@ -157,3 +158,74 @@ def test_a_sampler_that_is_not_told_the_epoch_repeats_the_first_ones_order():
     assert [list(each) for each in samplers] != first
     assert len(first[0]) == len(first[1]) == 51
     assert len({*first[0], *first[1]}) == 101  # one sample comes twice
+
+
+def clipped_on_two_meshes():
+    """Return what clipping raises on two meshes, and the norms and what is left of the cure of the lesson."""
+    whole = init_device_mesh("cpu", (4,))
+    pairs = init_device_mesh("cpu", (2, 2), mesh_dim_names=("pair", "within"))["within"]
+    torch.manual_seed(dist.get_rank() // 2)  # each pair of ranks has an expert of its own
+    dense, expert = torch.nn.Linear(8, 8), torch.nn.Linear(8, 8)
+    for layer, mesh in ((dense, whole), (expert, pairs)):
+        fully_shard(layer, mesh=mesh)
+    expert(dense(torch.ones(2, 8))).square().sum().backward()
+    groups = [list(layer.parameters()) for layer in (dense, expert)]
+    with pytest.raises(RuntimeError) as raised:
+        torch.nn.utils.clip_grad_norm_([*groups[0], *groups[1]], 1.0)
+    squares = [torch.nn.utils.get_total_norm([p.grad for p in group]).full_tensor() ** 2 for group in groups]
+    mine = sum(squares).sqrt()  # of the expert of this pair
+    dist.all_reduce(squares[1])  # each expert comes from the two ranks of its pair
+    total = (squares[0] + squares[1] / 2).sqrt()
+    for group in groups:
+        torch.nn.utils.clip_grads_with_norm_(group, 1.0, total)
+    left = sum(p.grad.to_local().square().sum() for group in groups for p in group)
+    dist.all_reduce(left)
+    return str(raised.value), mine.item(), total.item(), left.sqrt().item()
+
+
+def test_clipping_raises_on_two_meshes_and_leaves_out_what_no_mesh_spans():
+    said, mine, total, left = zip(*parallel.run(clipped_on_two_meshes, 4), strict=True)
+    assert all("aten.stack.default" in each and "mesh" in each for each in said)
+    assert audit.explain(said[0]).name == "clipped_on_two_meshes"
+    assert mine[0] == mine[1] != mine[2] == mine[3]  # joined by squares, it is still each pair's own
+    assert len(set(total)) == 1
+    assert left == pytest.approx([1.0] * 4, abs=1e-4)
+
+
+def norm_of_a_stage():
+    """Return the norm that a stage of a pipeline clips by, and that of both stages' squares."""
+    stage = torch.nn.Linear(4, 4)
+    (10 ** dist.get_rank() * stage(torch.ones(2, 4)).sum()).backward()
+    norm = torch.nn.utils.clip_grad_norm_(stage.parameters(), torch.inf)
+    square = norm**2
+    dist.all_reduce(square)
+    return norm.item(), square.sqrt().item()
+
+
+def test_each_stage_of_a_pipeline_clips_by_its_own_norm():
+    (first, of_both), (second, of_both_too) = parallel.run(norm_of_a_stage, 2)
+    assert second == pytest.approx(10 * first)
+    assert of_both == of_both_too == pytest.approx((first**2 + second**2) ** 0.5)
+
+
+def beside_dtensors(call):
+    """Return what a call says that meets plain gradients beside DTensors."""
+    model = torch.nn.Sequential(torch.nn.Linear(4, 4), torch.nn.Linear(4, 4))
+    fully_shard(model[0], mesh=init_device_mesh("cpu", (2,)))
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    scaler = torch.amp.GradScaler("cpu", enabled=call == "scaler")
+    scaler.scale(model(torch.ones(2, 4)).sum()).backward()
+    try:
+        if call == "clip":
+            torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+        scaler.step(optimizer)
+    except RuntimeError as error:
+        return str(error)
+    return ""
+
+
+@pytest.mark.parametrize(("call", "raises"), [("scaler", True), ("clip", True), ("step alone", False)])
+def test_plain_parameters_beside_dtensors_are_refused_by_scaler_and_clipping_alone(call, raises):
+    said = parallel.run(beside_dtensors, 2, call)[0]
+    assert ("got mixed torch.Tensor and DTensor" in said) is raises
+    assert audit.explain(said or "nothing").known is raises

@@ -247,4 +247,33 @@ SHARDING = (
         lesson="08",
         source="torch/distributed/distributed_c10d.py",
     ),
+    Message(
+        name="plain_beside_sharded",
+        patterns=(
+            r"(_amp_foreach_non_finite_check_and_unscale_|_foreach_norm|_foreach_mul_|\bstack)\S* got mixed "
+            r"torch\.Tensor and DTensor",
+        ),
+        meaning="Some parameters are sharded (DTensors) and some are plain: `fully_shard` was called on "
+        "blocks, and not on the model. A scaler and `clip_grad_norm_` take gradients of one kind only; "
+        "an optimizer's step takes both. The plain ones are not reduced either: each rank trains its own.",
+        cure="Call `fully_shard(model)` after the blocks, which shards what is left. What must stay plain "
+        "gets an optimizer of its own, and an all-reduce of its gradients.",
+        lesson="08",
+        source="torch/distributed/tensor/_dispatch.py",
+    ),
+    Message(
+        name="clipped_on_two_meshes",
+        patterns=(
+            r"All operands in aten\.stack\.default must have the same mesh",
+            r"inputs with different meshes: .*_foreach_mul_",
+        ),
+        meaning="`clip_grad_norm_` was given gradients that are sharded over different meshes, such as "
+        "experts beside the rest, and it stacks their norms, which takes one mesh.",
+        cure="Take `get_total_norm(...).full_tensor()` of the gradients of each mesh, the root of the sum of "
+        "their squares, and `clip_grads_with_norm_` for each mesh. Experts of other ranks, and stages of "
+        "a pipeline, are on no mesh of this rank: all-reduce the squares over them first.",
+        lesson="08",
+        source="torch/distributed/tensor/_ops/_tensor_ops.py",
+        seen_at="https://github.com/pytorch/pytorch/issues/180346",
+    ),
 )

@@ -79,9 +79,11 @@ ROUNDED = End(
 )
 UNGUARDED = End(
     "One batch made a gradient inf or NaN, and it reached the weights: no scaler skipped the step. (Its loss "
-    "may be a number: the slope of a root is infinite at zero.)",
+    "may be a number: the slope of a root is infinite at zero. So may later ones, if the weights that broke "
+    "are rarely used.)",
     "Go on from the last finite weights and look at that batch, in fp32 as well. "
-    "clip_grad_norm_(..., error_if_nonfinite=True) stops before such a step.",
+    "clip_grad_norm_(..., error_if_nonfinite=True) stops before such a step. (Weights all finite? Then that "
+    "step was not made, or inf was clipped to a number: go back, and take the other answer.)",
     "06",
     "print('weights that are finite:', all(p.isfinite().all().item() for p in model.parameters()))\n"
     + _WATCH
@@ -319,7 +321,8 @@ WEIGHED = End(
 REDUCED = End(
     "If two ranks are right and many are not: gradients are added up over the ranks in 16 bits, or the "
     "larger batch needs another learning rate.",
-    "Reduce in fp32: MixedPrecisionPolicy(reduce_dtype=torch.float32), no 16-bit communication hook. Then "
+    "Reduce in fp32: MixedPrecisionPolicy(reduce_dtype=torch.float32), no 16-bit communication hook "
+    '(DeepSpeed: communication_data_type "fp32"; accelerate: its plugin\'s mixed_precision_policy). Then '
     "compare with one GPU at the same global batch, by accumulation.",
     "08",
     "from amp_lessons import parallel\n\n"
@@ -401,11 +404,18 @@ FP32_PART = End(
     "from amp_lessons import autocast\n\nprint(autocast.record(model, batch[0], dtype=dtype))",
 )
 GRAPHS = End(
-    "Something keeps the graph of every step alive: a list of losses that are still tensors.",
-    "Store loss.item(), or loss.detach() if it must stay on the GPU.",
+    "If what the cell prints grows, something keeps graphs or outputs alive: losses of a validation without "
+    "no_grad (a backward pass would have freed their activations), outputs in a list, retain_graph=True. If "
+    "it does not, it was the longest batch, or free memory lies in fragments.",
+    "Validate under torch.no_grad(); keep loss.item(), and outputs on the CPU. Else try the longest batch "
+    "first, and set PYTORCH_ALLOC_CONF=expandable_segments:True.",
     "05",
-    "loss = loss_fn(model(batch[0]), batch[1])\n"
-    "print('keeps a graph:', loss.requires_grad, ' its number does not:', type(loss.item()))",
+    "used = []\n"
+    "look = lambda *_: used.append(torch.cuda.memory_allocated())\n"
+    "hook = optimizer.register_step_post_hook(look)\n"
+    "train()\n"
+    "hook.remove()\n"
+    "print('bytes allocated after each step:', used)",
 )
 NOT_HALVED = End(
     "Autocast shrinks activations, at best to half. Weights, gradients and the optimizer's state it leaves "

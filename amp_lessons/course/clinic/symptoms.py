@@ -244,7 +244,7 @@ SYMPTOMS = _ask(
         ),
         "the memory is full": _ask(
             "When?",
-            {"later and later steps need more": causes.GRAPHS, "from the first step on": causes.NOT_HALVED},
+            {"at some later step": causes.GRAPHS, "in the first or second step": causes.NOT_HALVED},
         ),
         "the loss falls, and the model is worse than it should be": _ask(
             "What of it is worse?",

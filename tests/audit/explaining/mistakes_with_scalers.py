@@ -7,8 +7,11 @@ from functools import partial
 
 import torch
 from torch import nn
+from torch.distributed.device_mesh import init_device_mesh
+from torch.distributed.fsdp import fully_shard
 from torch.utils.checkpoint import CheckpointPolicy, checkpoint, create_selective_checkpoint_contexts
 
+from amp_lessons.parallel.traffic import fake_group
 from tests.audit.explaining.provoking import HALF, Mistake, Training, X
 
 
@@ -146,6 +149,35 @@ def _grouped(dtype: torch.dtype) -> None:
     torch.utils._foreach_utils._group_tensors_by_device_and_dtype([[X], [X.to(dtype)]])
 
 
+def _on_blocks(then_on_the_model: bool, clips: bool) -> None:
+    """Shard a block, and perhaps what is left; clip, or let a scaler look."""
+    model = nn.Sequential(nn.Linear(4, 4), nn.Linear(4, 4))
+    with fake_group(2) as mesh:
+        for module in (model[0], *([model] if then_on_the_model else [])):
+            fully_shard(module, mesh=mesh)
+        training = Training(model).backward()
+        if clips:
+            nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+        else:
+            training.unscale()
+
+
+def _on_two_meshes(at_once: bool, takes_the_norm: bool = True) -> None:
+    """Clip gradients that are sharded over two meshes, in one call or in one for each mesh."""
+    layers = nn.Sequential(nn.Linear(4, 4), nn.Linear(4, 4))
+    with fake_group(4) as mesh:
+        pairs = init_device_mesh("cpu", (2, 2), mesh_dim_names=("pair", "within"))["within"]
+        for layer, its_mesh in zip(layers, (mesh, pairs), strict=True):
+            fully_shard(layer, mesh=its_mesh)
+        layers(X).sum().backward()
+        groups = [list(layer.parameters()) for layer in layers]
+        if at_once and takes_the_norm:
+            nn.utils.clip_grad_norm_(layers.parameters(), 1.0)
+        norms = [nn.utils.get_total_norm([p.grad for p in group]).full_tensor() for group in groups]
+        for group in [[*groups[0], *groups[1]]] if at_once else groups:
+            nn.utils.clip_grads_with_norm_(group, 1.0, nn.utils.get_total_norm(norms))
+
+
 MISTAKES = (
     Mistake("nothing_scaled", lambda: Training().directly().step(), _good),
     Mistake("nothing_scaled", lambda: Training().update(), _good),
@@ -214,4 +246,20 @@ MISTAKES = (
     ),
     Mistake("step_overridden", lambda: _step_replaced(late=True), lambda: _step_replaced(late=False)),
     Mistake("scaler_half_initialised", _count_without_a_scale, lambda: _load(_good().scaler.state_dict())),
+    *(
+        Mistake(
+            "plain_beside_sharded",
+            partial(_on_blocks, then_on_the_model=False, clips=clips),
+            partial(_on_blocks, then_on_the_model=True, clips=clips),
+        )
+        for clips in (False, True)
+    ),
+    *(
+        Mistake(
+            "clipped_on_two_meshes",
+            partial(_on_two_meshes, at_once=True, takes_the_norm=takes_the_norm),
+            partial(_on_two_meshes, at_once=False),
+        )
+        for takes_the_norm in (True, False)
+    ),
 )

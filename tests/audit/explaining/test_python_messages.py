@@ -19,13 +19,15 @@ SAID_BY_PYTHON = {
 }
 
 # Not yet by PyTorch 2.13, no more by it, no more by Transformers 5.23, whose files of these names say others;
-# and with a tensor's metadata or a device filled in.
+# and with a tensor's metadata, a device or an operation filled in.
 SAID_BY_OTHER_VERSIONS = {
     "compiler_at_fault",
     "custom_function_compiled",
     "no_autocast_on_mps",
     "trainer_without_fp16",
     "sharded_weights_recomputed",
+    "plain_beside_sharded",
+    "clipped_on_two_meshes",
 }
 
 _TO_ADD = """PyTorch {version} says what nothing here explains:

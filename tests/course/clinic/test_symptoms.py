@@ -7,6 +7,7 @@ import copy
 import io
 import math
 import re
+import weakref
 
 import pytest
 import torch
@@ -539,3 +540,72 @@ def test_an_end_prints_its_cause_its_cure_and_its_cell_in_lines_that_fit():
         assert " ".join(words.split()) == f"{end.cause} Cure: {end.cure}"
         assert cell == end.code
         assert max(map(len, words.splitlines())) <= LINE
+
+
+class _Saved:
+    """What stands for an activation that a graph has saved, for as long as the graph keeps it."""
+
+    def __init__(self, tensor):
+        self.tensor = tensor
+
+
+def losses_that(way, model, batch, optimizer, kept):
+    """Make three steps that keep their losses in one way or another."""
+    for _ in range(3):
+        loss = F.cross_entropy(model(batch[0]), batch[1])
+        loss.backward(retain_graph=way == "keep their graphs")
+        kept.append(loss)
+        if way == "are of a validation with gradients":
+            kept.append(F.cross_entropy(model(batch[0]), batch[1]))
+        optimizer.step()
+
+
+@pytest.mark.parametrize(
+    ("way", "grows"),
+    [("went backward", False), ("keep their graphs", True), ("are of a validation with gradients", True)],
+)
+def test_the_cell_at_a_full_memory_shows_what_grows_and_losses_that_went_backward_do_not(
+    way, grows, monkeypatch
+):
+    alive, script = weakref.WeakSet(), without_a_scaler()
+    monkeypatch.setattr(torch.cuda, "memory_allocated", lambda: len(alive))
+
+    def saved(tensor):
+        alive.add(it := _Saved(tensor))
+        return it
+
+    kept = []
+    script["train"] = lambda: losses_that(way, script["model"], script["batch"], script["optimizer"], kept)
+    with torch.autograd.graph.saved_tensors_hooks(saved, lambda it: it.tensor):
+        exec(causes.GRAPHS.code, script)
+    first, second, third = script["used"]
+    assert (first < second < third) is grows
+    assert grows or first == third
+    assert re.search("without no_grad .*retain_graph", causes.GRAPHS.cause)
+
+
+def test_adam_s_state_is_there_from_the_second_step_on_so_memory_is_full_in_the_first_or_second():
+    weight = torch.nn.Parameter(torch.ones(4))
+    optimizer = torch.optim.AdamW([weight])
+    states = [len(optimizer.state)]
+    for _ in range(2):
+        weight.sum().backward()
+        optimizer.step()
+        states.append(sum(each.numel() == 4 for each in optimizer.state[weight].values()))
+    assert states == [0, 2, 2]
+    (asked,) = (each.then for each in symptoms.SYMPTOMS.answers if each.text == "the memory is full")
+    assert {each.text: each.then for each in asked.answers}[
+        "in the first or second step"
+    ] is causes.NOT_HALVED
+
+
+def test_an_inf_that_is_clipped_by_value_leaves_weights_finite_as_the_end_says_and_a_nan_does_not():
+    finite = []
+    for gradient in (math.inf, math.nan):
+        weight = torch.nn.Parameter(torch.ones(1))
+        weight.grad = torch.full((1,), gradient)
+        torch.nn.utils.clip_grad_value_([weight], 1.0)
+        torch.optim.SGD([weight], lr=0.1).step()
+        finite.append(weight.isfinite().item())
+    assert finite == [True, False]
+    assert "inf was clipped to a number" in causes.UNGUARDED.cure

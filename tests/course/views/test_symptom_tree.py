@@ -45,7 +45,7 @@ def test_an_answer_that_is_not_there_is_refused_in_words(tree):
     with pytest.raises(ValueError, match="the loss is flat"):
         tree.answer("the loss is fat")
     tree.answer("the memory is full")
-    tree.answer("from the first step on")
+    tree.answer("in the first or second step")
     with pytest.raises(ValueError, match="this is an end"):
         tree.answer("yes")
 
@@ -53,7 +53,7 @@ def test_an_answer_that_is_not_there_is_refused_in_words(tree):
 def test_the_lines_of_an_end_are_for_a_new_cell(tree):
     assert "answer the questions first" in tree.next_cell()
     tree.answer("the memory is full")
-    tree.answer("from the first step on")
+    tree.answer("in the first or second step")
     assert tree.next_cell() == tree.end.code, "elsewhere than in a notebook"
 
 
@@ -64,7 +64,7 @@ def test_in_a_notebook_they_are_put_there(tree, monkeypatch):
     tree.next_cell()
     assert cells == []
     tree.answer("the memory is full")
-    tree.answer("from the first step on")
+    tree.answer("in the first or second step")
     tree.next_cell()
     assert cells == [tree.end.code]
 
