@@ -203,6 +203,22 @@ def serve() -> dict[str, object]:
     with_cache = (gigabytes["bf16"] + cache) * 1e12 / gpu.bytes_per_s / gpus
     halved = (gigabytes["bf16"] / 2 + cache / 2) * 1e12 / gpu.bytes_per_s / gpus
     assert halved < with_cache
+    # The cache's scales: one large value coarsens no other in E4M3, as it does in integers
+    e4m3, keys = FORMATS["fp8_e4m3"], torch.randn(64, head)
+    keys[:, 5] += 30  # a channel that is large for every token
+
+    def off(x: Tensor, scale: Tensor | float, bits: int = 8) -> float:
+        """Return the error of all channels but that one, in E4M3 or in four-bit integers."""
+        codes = (x / scale).clamp(-e4m3.max, e4m3.max).to(torch.float8_e4m3fn).float()
+        stored = codes * scale if bits == 8 else (x / scale).round().clamp(-8, 7) * scale
+        others = torch.arange(head) != 5
+        return ((stored - x)[:, others].norm() / x[:, others].norm()).item()
+
+    whole, each_token = keys.abs().max(), keys.abs().amax(1, keepdim=True)
+    assert math.isclose(off(keys, whole / e4m3.max), off(keys, each_token / e4m3.max), rel_tol=0.1)
+    assert off(0.003 * keys, 1.0) > 2 * off(0.003 * keys, 0.003 * whole / e4m3.max)  # subnormal
+    assert (100 * keys).clamp(max=e4m3.max).max() < 100 * whole / 4  # cut off
+    assert off(keys, each_token / 7, bits=4) > 5 * off(keys, keys.abs().amax(0) / 7, bits=4)
     ridge = gpu.ridge_point("bf16")
     batch = ridge * 2 / 2  # two operations for each weight of two bytes, for each user
 
@@ -258,6 +274,7 @@ def serve() -> dict[str, object]:
         "room": f"{room:,.0f}",
         "read_int4": f"{reading['int4']:.0f}",
         "read_several": f"{reading['bf16'] / gpus:.0f}",
+        "limit": f"{e4m3.max:g}",
         "users": users,
         "context": f"{context:,}",
         "per_token": f"{per_token / 1e3:.0f}",
