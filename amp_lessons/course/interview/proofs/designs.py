@@ -78,11 +78,17 @@ def pretrain() -> dict[str, object]:
     vocabulary = 128_256
     block_gradient, logits = 4 * unit / 1e9, 4 * tokens * vocabulary / 1e9
     shape = torch.empty(tokens, vocabulary, device="meta", requires_grad=True)
-    (of_logits,) = torch.autograd.grad(
-        F.cross_entropy(shape, torch.empty(tokens, dtype=torch.long, device="meta")), shape
-    )
-    assert shape.nbytes == of_logits.nbytes == round(1e9 * logits)
-    on_top = block_gradient + 2 * logits
+    kept_by_loss: list[int] = []
+
+    def note(x: Tensor) -> Tensor:
+        kept_by_loss.append(x.nbytes)
+        return x
+
+    with torch.autograd.graph.saved_tensors_hooks(note, lambda x: x):
+        loss = F.cross_entropy(shape, torch.empty(tokens, dtype=torch.long, device="meta"))
+    (of_logits,) = torch.autograd.grad(loss, shape)
+    assert [shape.nbytes] * 2 == [of_logits.nbytes, max(kept_by_loss)] == [round(1e9 * logits)] * 2
+    on_top = block_gradient + 3 * logits  # logits, log-probabilities, gradient
     assert on_top > gathered.total / 1e9 - held("zero3")  # more than what is gathered
 
     # What a block keeps for the backward pass, by CUDA's kernels, in bytes per token and width.
@@ -112,6 +118,10 @@ def pretrain() -> dict[str, object]:
             crossing[here] += here // node != there // node
     assert (crossing == 1).all()  # a rank sends in all rings, and out of its node in one
     out_bytes = sent_bytes / node
+    sequences = round(batch / gpus / tokens)  # of a rank: as one micro-batch they are gathered for once
+    doubled = gathered.total / 1e9 + block_gradient + sequences * (inputs + 3 * logits)
+    assert doubled < usable / 2
+    assert sequences * out_bytes / link > compute_s / 5  # if each sequence were one
     assert sent_bytes / link > compute_s / 2  # what dividing all by one card would say
     assert out_bytes / link < compute_s / 5
     of_nodes = {name: float(parallel.sent_bytes(name, 1, gpus // node)) for name in sent}
@@ -154,6 +164,8 @@ def pretrain() -> dict[str, object]:
         "activations": f"{activations:.0f}",
         "inputs": f"{inputs:.1f}",
         "lost": f"{1 - in_bf16.size:.0%}",
+        "sequences": sequences,
+        "doubled": f"{doubled:.0f}",
         "sent": f"{sent_bytes / 1e9:.0f}",
         "link": f"{link / 1e9:.0f}",
         "whole": f"{whole_bytes / 1e9:.0f}",
