@@ -989,7 +989,7 @@ def int4_groups() -> dict[str, object]:
     gains = (draws < (flips + loss) / 2).double().sum(1) - (draws > 1 - (flips - loss) / 2).double().sum(1)
     assert 0.75 < (gains > beyond * (flips * paired) ** 0.5).double().mean() < 0.85
     of_old, of_new = (
-        torch.distributions.Binomial(round(unpaired), share).sample((2000,))
+        torch.distributions.Binomial(round(unpaired), torch.tensor(share)).sample((2000,))
         for share in (right, right - loss)
     )
     noise = (2 * right * (1 - right) * unpaired) ** 0.5
