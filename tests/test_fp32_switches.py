@@ -32,9 +32,9 @@ def _state() -> list[object]:
     ]
 
 
-def _in_a_process_of_its_own(check: Callable[..., None], *args: object) -> None:
-    """Run ``check`` where the settings it leaves behind reach no other test."""
-    child = multiprocessing.get_context("fork").Process(target=check, args=args)
+def _in_a_process_of_its_own(check: Callable[..., None], *args: object, start: str = "fork") -> None:
+    """Run ``check`` where the settings it leaves behind reach no other test; "spawn"ed, it finds defaults."""
+    child = multiprocessing.get_context(start).Process(target=check, args=args)
     child.start()
     child.join()
     assert child.exitcode == 0
@@ -91,7 +91,7 @@ def test_the_switch_for_everything_reaches_cudnns_layers_but_not_in_2_11() -> No
     release = tuple(map(int, torch.__version__.split(".")[:2]))
     if release < (2, 13) and release != (2, 11):
         pytest.skip("known of 2.11, and of 2.13 on")
-    _in_a_process_of_its_own(_check_the_switch_for_everything, release)
+    _in_a_process_of_its_own(_check_the_switch_for_everything, release, start="spawn")
 
 
 @pytest.mark.gpu
