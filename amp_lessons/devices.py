@@ -67,6 +67,12 @@ class Cpu:
     bf16: Support
     fp16: Support
 
+    @property
+    def label(self) -> str:
+        """The name and what decides about bf16, in which processors of one name differ."""
+        bf16 = {"native": " with bf16", "emulated": ", bf16 emulated", "fallback": ", no bf16"}[self.bf16]
+        return f"{self.name} ({self.vector_instructions}{bf16})"
+
 
 @dataclass(frozen=True)
 class Gpu:
@@ -107,8 +113,8 @@ class Machine:
 
     @property
     def name(self) -> str:
-        """The product name of that device."""
-        return self.gpu.name if self.gpu else self.cpu.name
+        """The product name of that device; a CPU's with its instructions."""
+        return self.gpu.name if self.gpu else self.cpu.label
 
     @property
     def capability(self) -> Capability | None:
@@ -260,7 +266,7 @@ def missing(need: str, machine: Machine | None = None) -> str | None:
     here = machine or describe()
     cores = "" if need == "gpu" else f"{need.split('_')[0].upper()} tensor cores"
     if here.gpu is None:
-        return f"This needs an NVIDIA GPU{cores and ' with ' + cores}; here is only a CPU ({here.name})."
+        return f"This needs an NVIDIA GPU{cores and ' with ' + cores}; here is only a CPU ({here.cpu.name})."
     if need == "gpu" or need in here.tensor_core_formats:
         return None
     since, own = dotted(_TENSOR_CORES_SINCE[need]), dotted(here.gpu.capability)

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import platform
+import re
 import time
 from types import SimpleNamespace
 
@@ -9,6 +10,7 @@ import torch
 
 from amp_lessons import devices
 from tests.real_clock import real_clock
+from tests.stored_lessons import printed
 
 # Product name, compute capability, the formats its tensor cores multiply, bf16: from NVIDIA's data sheets.
 FP8 = {"fp8_e4m3", "fp8_e5m2"}
@@ -95,9 +97,25 @@ def test_without_a_gpu_the_cpu_is_described(pull_out):
     assert machine.gpu is None
     assert machine.capability is None
     assert machine.tensor_core_formats == ()
-    assert machine.name == machine.cpu.name == devices.cpu_name() != ""
+    assert machine.name == machine.cpu.label
+    assert machine.name.startswith(f"{devices.cpu_name()} (")
     assert machine.cpu.threads == torch.get_num_threads()
     assert "No CUDA GPUs are available" in machine.warnings[0]
+
+
+@pytest.mark.parametrize(
+    ("bf16", "said"), [("native", " with bf16"), ("emulated", ", bf16 emulated"), ("fallback", ", no bf16")]
+)
+def test_processors_of_one_name_are_told_apart_by_their_bf16(bf16, said):
+    cpu = devices.Cpu("AMD EPYC", 2, 4096, "AVX512", (), bf16, "fallback")
+    assert cpu.label == f"AMD EPYC (AVX512{said})"
+
+
+def test_stored_lessons_name_the_processor_that_their_times_of_bf16_are_of():
+    machine, steps = printed("00", "machine-run"), printed("05", "fp16-cpu-run")
+    assert ("no bf16)" in machine) == (devices.SLOW_BF16 in machine)
+    times = float(re.search(r"bf16: .* ms, ([\d.]+)x as fast", steps)[1])
+    assert times < 1 or "no bf16)" not in steps
 
 
 def test_rocm_gpus_are_not_given_nvidias_tensor_cores(plug_in, monkeypatch):
@@ -166,7 +184,8 @@ def test_asking_does_not_break_the_older_api():
 def test_missing_names_the_hardware_in_one_sentence(plug_in, pull_out):
     cpu_only = devices.describe()
     assert (
-        devices.missing("gpu", cpu_only) == f"This needs an NVIDIA GPU; here is only a CPU ({cpu_only.name})."
+        devices.missing("gpu", cpu_only)
+        == f"This needs an NVIDIA GPU; here is only a CPU ({cpu_only.cpu.name})."
     )
     assert "FP8 tensor cores" in devices.missing("fp8_e4m3", cpu_only)
     plug_in("Tesla T4", (7, 5))

@@ -32,9 +32,9 @@ def _state() -> list[object]:
     ]
 
 
-def _in_a_process_of_its_own(check: Callable[..., None], *args: object) -> None:
-    """Run ``check`` where the settings it leaves behind reach no other test."""
-    child = multiprocessing.get_context("fork").Process(target=check, args=args)
+def _in_a_process_of_its_own(check: Callable[..., None], *args: object, start: str = "fork") -> None:
+    """Run ``check`` where the settings it leaves behind reach no other test; "spawn"ed, it finds defaults."""
+    child = multiprocessing.get_context(start).Process(target=check, args=args)
     child.start()
     child.join()
     assert child.exitcode == 0
@@ -78,6 +78,20 @@ def _check_new_settings_restored() -> None:
 
 def test_new_settings_come_back_although_the_old_ones_cannot_be_read() -> None:
     _in_a_process_of_its_own(_check_new_settings_restored)
+
+
+def _check_the_switch_for_everything(release: tuple[int, ...]) -> None:
+    torch.backends.fp32_precision = "ieee"
+    assert matmul.fp32_precision == "ieee"
+    reached = [cudnn.conv.fp32_precision, cudnn.rnn.fp32_precision]
+    assert reached == (["tf32"] * 2 if release == (2, 11) else ["ieee"] * 2)
+
+
+def test_the_switch_for_everything_reaches_cudnns_layers_but_not_in_2_11() -> None:
+    release = tuple(map(int, torch.__version__.split(".")[:2]))
+    if release < (2, 13) and release != (2, 11):
+        pytest.skip("known of 2.11, and of 2.13 on")
+    _in_a_process_of_its_own(_check_the_switch_for_everything, release, start="spawn")
 
 
 @pytest.mark.gpu

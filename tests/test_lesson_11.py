@@ -8,8 +8,10 @@ from itertools import pairwise
 import pytest
 import torch
 from torch.nn.functional import cross_entropy, linear, rms_norm
+from torch.utils._python_dispatch import TorchDispatchMode
 
 from amp_lessons.course.material import decoder
+from tests.stored_lessons import text
 
 BF16 = torch.bfloat16
 WEIGHTS = 70e9
@@ -299,7 +301,20 @@ def test_another_order_of_sums_changes_few_logits_of_one_product_and_many_behind
     assert changed[1] > max(0.02, 20 * changed[0])
 
 
-def test_norms_written_out_in_bf16_round_four_times_and_pytorchs_own_once():
+class Roundings(TorchDispatchMode):
+    """Counts the operations whose result is bf16."""
+
+    def __init__(self):
+        super().__init__()
+        self.count = 0
+
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+        result = func(*args, **(kwargs or {}))
+        self.count += result.dtype == BF16
+        return result
+
+
+def test_norms_written_out_in_bf16_round_six_times_and_pytorchs_own_once():
     x = torch.randn(256, 64, generator=torch.Generator().manual_seed(0)).bfloat16()
     exact = rms_norm(x.double(), (64,), eps=decoder.EPS)
     once = rms_norm(x, (64,), eps=decoder.EPS)
@@ -307,3 +322,8 @@ def test_norms_written_out_in_bf16_round_four_times_and_pytorchs_own_once():
     assert torch.equal(once, rms_norm(x.float(), (64,), eps=decoder.EPS).bfloat16())
     off = [float((each.double() - exact).norm() / exact.norm()) for each in (once, by_hand)]
     assert off[1] > 1.3 * off[0]
+    norm = decoder.RMSNorm(64).bfloat16()
+    with Roundings() as roundings:  # input and weight are in bf16 already
+        norm(x, decoder.all_in(BF16))
+    assert roundings.count == 6
+    assert "with six roundings" in text("11", "parts-why")

@@ -168,6 +168,52 @@ def test_cudas_lower_precision_list_holds_products_convolutions_and_hardly_anyth
     assert {name for name in names if not product.search(name)} == set()
 
 
+def test_what_breaks_a_forward_pass_in_fp32_too_is_not_cured_by_fp32():
+    def not_finite(function, dtype):
+        return not bool(function(dtype).isfinite().all())
+
+    breaks = {
+        "a fully masked row": lambda dtype: torch.full((3,), -math.inf, dtype=dtype).softmax(0),
+        "`eps`": lambda dtype: (torch.zeros((), dtype=dtype) + 1e-8).log(),
+        "bf16": lambda dtype: torch.tensor(66246.0).bfloat16().to(dtype),  # an activation, as T5's
+    }
+    assert all(not_finite(each, torch.float16) for each in breaks.values())
+    cured = {name for name, each in breaks.items() if not not_finite(each, torch.float32)}
+    assert cured == {"`eps`", "bf16"}
+    before, cure, after = text("03", "scaler-floor-why").partition("cured by computing that part in fp32")
+    assert cure
+    assert "a fully masked row (NaN in fp32 as well" in before
+    assert all(name in after for name in cured)
+
+
+def test_with_a_finite_forward_pass_a_scale_falls_for_a_gradient_that_is_infinite():
+    for exponent in (0, 16, -30):
+        x = torch.zeros((), requires_grad=True)
+        loss = x.sqrt()
+        (loss * 2.0**exponent).backward()
+        assert loss.isfinite()
+        assert x.grad.isinf()
+    assert "if that is finite, for a gradient that is infinite, such as that of `sqrt` at 0" in text(
+        "03", "interview"
+    )
+
+
+def test_shuffling_draws_from_the_random_state_and_a_loader_does_not_say_where_it_is():
+    def order():
+        return [int(batch) for batch in torch.utils.data.DataLoader(range(20), shuffle=True, batch_size=1)]
+
+    torch.manual_seed(0)
+    state = torch.get_rng_state()
+    first = order()
+    assert order() != first
+    torch.set_rng_state(state)
+    assert order() == first  # from its first batch on
+    assert not hasattr(torch.utils.data.DataLoader(range(20)), "state_dict")
+    assert "for dropout and shuffling; if it stops within an epoch, also its place" in text(
+        "04", "resume-why"
+    )
+
+
 def test_since_2_12_rms_norm_returns_fp32_by_cudas_rules_and_keeps_twice_the_bytes():
     if tuple(map(int, torch.__version__.split(".")[:2])) < (2, 12):
         pytest.skip("rms_norm is in no list before 2.12")

@@ -78,11 +78,17 @@ def pretrain() -> dict[str, object]:
     vocabulary = 128_256
     block_gradient, logits = 4 * unit / 1e9, 4 * tokens * vocabulary / 1e9
     shape = torch.empty(tokens, vocabulary, device="meta", requires_grad=True)
-    (of_logits,) = torch.autograd.grad(
-        F.cross_entropy(shape, torch.empty(tokens, dtype=torch.long, device="meta")), shape
-    )
-    assert shape.nbytes == of_logits.nbytes == round(1e9 * logits)
-    on_top = block_gradient + 2 * logits
+    kept_by_loss: list[int] = []
+
+    def note(x: Tensor) -> Tensor:
+        kept_by_loss.append(x.nbytes)
+        return x
+
+    with torch.autograd.graph.saved_tensors_hooks(note, lambda x: x):
+        loss = F.cross_entropy(shape, torch.empty(tokens, dtype=torch.long, device="meta"))
+    (of_logits,) = torch.autograd.grad(loss, shape)
+    assert [shape.nbytes] * 2 == [of_logits.nbytes, max(kept_by_loss)] == [round(1e9 * logits)] * 2
+    on_top = block_gradient + 3 * logits  # logits, log-probabilities, gradient
     assert on_top > gathered.total / 1e9 - held("zero3")  # more than what is gathered
 
     # What a block keeps for the backward pass, by CUDA's kernels, in bytes per token and width.
@@ -112,6 +118,10 @@ def pretrain() -> dict[str, object]:
             crossing[here] += here // node != there // node
     assert (crossing == 1).all()  # a rank sends in all rings, and out of its node in one
     out_bytes = sent_bytes / node
+    sequences = round(batch / gpus / tokens)  # of a rank: as one micro-batch they are gathered for once
+    doubled = gathered.total / 1e9 + block_gradient + sequences * (inputs + 3 * logits)
+    assert doubled < usable / 2
+    assert sequences * out_bytes / link > compute_s / 5  # if each sequence were one
     assert sent_bytes / link > compute_s / 2  # what dividing all by one card would say
     assert out_bytes / link < compute_s / 5
     of_nodes = {name: float(parallel.sent_bytes(name, 1, gpus // node)) for name in sent}
@@ -154,6 +164,8 @@ def pretrain() -> dict[str, object]:
         "activations": f"{activations:.0f}",
         "inputs": f"{inputs:.1f}",
         "lost": f"{1 - in_bf16.size:.0%}",
+        "sequences": sequences,
+        "doubled": f"{doubled:.0f}",
         "sent": f"{sent_bytes / 1e9:.0f}",
         "link": f"{link / 1e9:.0f}",
         "whole": f"{whole_bytes / 1e9:.0f}",
@@ -203,6 +215,22 @@ def serve() -> dict[str, object]:
     with_cache = (gigabytes["bf16"] + cache) * 1e12 / gpu.bytes_per_s / gpus
     halved = (gigabytes["bf16"] / 2 + cache / 2) * 1e12 / gpu.bytes_per_s / gpus
     assert halved < with_cache
+    # The cache's scales: one large value coarsens no other in E4M3, as it does in integers
+    e4m3, keys = FORMATS["fp8_e4m3"], torch.randn(64, head)
+    keys[:, 5] += 30  # a channel that is large for every token
+
+    def off(x: Tensor, scale: Tensor | float, bits: int = 8) -> float:
+        """Return the error of all channels but that one, in E4M3 or in four-bit integers."""
+        codes = (x / scale).clamp(-e4m3.max, e4m3.max).to(torch.float8_e4m3fn).float()
+        stored = codes * scale if bits == 8 else (x / scale).round().clamp(-8, 7) * scale
+        others = torch.arange(head) != 5
+        return ((stored - x)[:, others].norm() / x[:, others].norm()).item()
+
+    whole, each_token = keys.abs().max(), keys.abs().amax(1, keepdim=True)
+    assert math.isclose(off(keys, whole / e4m3.max), off(keys, each_token / e4m3.max), rel_tol=0.1)
+    assert off(0.003 * keys, 1.0) > 2 * off(0.003 * keys, 0.003 * whole / e4m3.max)  # subnormal
+    assert (100 * keys).clamp(max=e4m3.max).max() < 100 * whole / 4  # cut off
+    assert off(keys, each_token / 7, bits=4) > 5 * off(keys, keys.abs().amax(0) / 7, bits=4)
     ridge = gpu.ridge_point("bf16")
     batch = ridge * 2 / 2  # two operations for each weight of two bytes, for each user
 
@@ -258,6 +286,7 @@ def serve() -> dict[str, object]:
         "room": f"{room:,.0f}",
         "read_int4": f"{reading['int4']:.0f}",
         "read_several": f"{reading['bf16'] / gpus:.0f}",
+        "limit": f"{e4m3.max:g}",
         "users": users,
         "context": f"{context:,}",
         "per_token": f"{per_token / 1e3:.0f}",

@@ -136,7 +136,7 @@ def prefill_decode() -> dict[str, object]:
     tokens_each = many * chosen / experts
     assert intensity(round(tokens_each)) < ridge / 3
     # One latent vector a token and layer in place of keys and values of all heads; a window of tokens
-    heads, head, latent, rotary, window, tokens = 128, 128, 512, 64, 1024, 32_768
+    heads, grouped, head, latent, rotary, window, tokens = 128, 8, 128, 512, 64, 1024, 32_768
     rounded = torch.randn(latent).bfloat16()  # what is cached
     nudged = rounded.clone()
     nudged[0] = torch.nextafter(nudged[0], torch.tensor(torch.inf, dtype=_BF16))
@@ -158,6 +158,11 @@ def prefill_decode() -> dict[str, object]:
         "many": f"{many:,}",
         "each": f"{tokens_each:.0f}",
         "sent": f"{chosen * width / 1e3:.0f}",
+        "width": f"{width:,}",
+        "heads": heads,
+        "grouped": grouped,
+        "head": head,
+        "grouped_share": f"{(latent + rotary) / (2 * grouped * head):.0%}",
         "experts": experts,
         "chosen": chosen,
         "batch": batch,
@@ -354,7 +359,8 @@ def _gradients_of_two_tokens() -> list[Tensor]:
 
 def trainer_engine() -> dict[str, object]:
     """Give the same tokens log-probabilities by two orders of sums, and weigh a gradient by their ratio."""
-    logarithms = _mismatch(_BF16)
+    layers = 4
+    logarithms = _mismatch(_BF16, layers)
     off = (logarithms.exp() - 1).square().mean().sqrt().item()
     assert 0.003 < off < 0.03
     assert off > 1.3 * (_mismatch(_BF16, layers=1).exp() - 1).square().mean().sqrt()  # it grows
@@ -371,11 +377,17 @@ def trainer_engine() -> dict[str, object]:
         for each in (small.exp() - 1 - small, small.expm1() - small)
     )
     assert cancelled > 0.5 > 0.01 > kept
+    assert ((logarithms.exp() - 1 - logarithms) - (logarithms.expm1() - logarithms)).abs().mean() < 0.1 * kl
     # A gradient from draws of another policy is that of another mean
     logits = torch.tensor([1.0, 0.3, -0.5, -2.0], dtype=torch.float64, requires_grad=True)
     drawn_from = (logits.detach() + torch.tensor([0.3, -0.2, 0.3, -1.0])).softmax(0)
     rewards = torch.tensor([0.0, 1.0, 0.5, 5.0], dtype=torch.float64)
     log_policy = logits.log_softmax(0)
+    with torch.no_grad():  # trainer over engine: the mean over the engine's draws is its divergence
+        d = log_policy - drawn_from.log()
+        divergence, turned = -(drawn_from * d).sum(), (drawn_from * ((-d).expm1() + d)).sum()
+        assert torch.isclose((drawn_from * (d.expm1() - d)).sum(), divergence)
+        assert not torch.isclose(turned, divergence, rtol=0.05)
     wanted, plain, weighted = (
         torch.autograd.grad(mean, logits, retain_graph=True)[0]
         for mean in (
@@ -425,6 +437,7 @@ def trainer_engine() -> dict[str, object]:
     same, still = ((sent(x) == sent(master)).float().mean().item() for x in (one_step, many))
     assert same > 0.9 > 0.5 > still
     return {
+        "layers": layers,
         "step": f"{step:.1%}",
         "same": f"{same:.0%}",
         "moved": f"{whole.item() - 1:.0%}",
@@ -908,8 +921,8 @@ def qk_norm() -> dict[str, object]:
 def int4_groups() -> dict[str, object]:
     """Quantise a matrix with outliers by rows and by groups: errors, lost weights, bits."""
     quantise = shelf.find("group_quantize").solution
-    weight = torch.randn(64, 4096)
-    weight[:, 7] = 40.0  # an input whose weights are large
+    weight, outlier = torch.randn(64, 4096), 40
+    weight[:, 7] = outlier  # an input whose weights are large
 
     def stored(size: int) -> tuple[float, float]:
         """Return the error of all other weights, and which fraction of them becomes 0."""
@@ -954,6 +967,7 @@ def int4_groups() -> dict[str, object]:
     gptq = output_error(rest)
     assert torch.allclose(rest, rounded(rest), atol=1e-6)
     assert gptq < 0.7 * nearest
+    assert gptq < 0.8 * trained  # for one layer's output, which is all that GPTQ looks at
     assert (rest - layer).norm() > (rounded(layer) - layer).norm()  # nor is it here
     # AWQ: the weights of a loud input up before they are rounded, and the input down
     loud, factors = inputs * torch.where(torch.arange(32) == 3, 30.0, 1.0), torch.ones(32)
@@ -965,14 +979,22 @@ def int4_groups() -> dict[str, object]:
         return ((loud / factors) @ (codes * scale).T - loud @ layer.T).norm().item()
 
     assert scaled(0.5) > scaled(1) > 1.5 * scaled(2)
-    # How many questions show a loss, at 5 % and with a power of 80 %: answered by both models, or by one each
-    flips, loss, right, sigmas = 0.06, 0.01, 0.7, 1.96 + 0.84
+    # How many questions show a loss, with a power at a level: answered by both models, or by one each
+    flips, loss, right, level, power = 0.06, 0.01, 0.7, 0.05, 0.8
+    beyond, reached = torch.distributions.Normal(0, 1).icdf(torch.tensor([1 - level / 2, power])).tolist()
+    sigmas = beyond + reached
     paired = sigmas**2 * (flips - loss**2) / loss**2
-    unpaired = 2 * 2 * sigmas**2 * right * (1 - right) / loss**2  # of either sample, two samples
+    unpaired = 2 * sigmas**2 * right * (1 - right) / loss**2  # for each model, as either sample varies
     draws = torch.rand(2000, round(paired))  # only the old one is right, only the new one
     gains = (draws < (flips + loss) / 2).double().sum(1) - (draws > 1 - (flips - loss) / 2).double().sum(1)
-    assert 0.75 < (gains > 1.96 * (flips * paired) ** 0.5).double().mean() < 0.85
-    assert unpaired > 5 * paired
+    assert 0.75 < (gains > beyond * (flips * paired) ** 0.5).double().mean() < 0.85
+    of_old, of_new = (
+        torch.distributions.Binomial(round(unpaired), torch.tensor(share)).sample((2000,))
+        for share in (right, right - loss)
+    )
+    noise = (2 * right * (1 - right) * unpaired) ** 0.5
+    assert 0.75 < (of_old - of_new > beyond * noise).double().mean() < 0.85
+    assert unpaired > 2.5 * paired
     # Numbers of one sign in four bits, about zero or with a zero point; scales that leave the sum, and do not
     hidden = torch.randn(64, 256).relu()
     wide_step, fine_step = hidden.max() / 7, hidden.max() / 15
@@ -993,6 +1015,10 @@ def int4_groups() -> dict[str, object]:
         "flips": f"{flips:.0%}",
         "loss": f"{loss:.0%}",
         "paired": f"{round(paired, -2):,.0f}",
+        "outlier": outlier,
+        "right": f"{right:.0%}",
+        "level": f"{level:.0%}",
+        "power": f"{power:.0%}",
         "unpaired": f"{round(unpaired, -3):,.0f}",
         "bits": f"{bits:g}",
         "coarse": f"{coarse:g}",

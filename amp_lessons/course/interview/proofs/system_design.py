@@ -207,6 +207,15 @@ def resume() -> dict[str, object]:
     converted = fp8.convert(nn.Sequential(nn.Linear(32, 32)), "delayed", keep=())
     assert any("amax" in name for name, _ in converted.named_buffers())
     assert any("amax" in name for name in converted.state_dict())
+
+    class Extra(nn.Linear):
+        """Keep a history as Transformer Engine does: among a module's state, and no buffer."""
+
+        def get_extra_state(self) -> Tensor:
+            return torch.ones(16)
+
+    assert "_extra_state" in Extra(4, 4).state_dict()
+    assert not list(Extra(4, 4).buffers())
     assert {"scale", "_growth_tracker"} <= set(torch.amp.GradScaler("cpu").state_dict())
 
     def next_step(moments: bool) -> float:
