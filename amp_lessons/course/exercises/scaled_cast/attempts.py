@@ -31,7 +31,7 @@ wrong(
     (SCALE, "torch.finfo(dtype).max / amax.clamp(min=1e-30)"),
     ("x / scale", "x * scale"),
 )
-wrong("amax_per_element", "amax_per_element", "scale of its own", (AMAX, "x.abs()"))
+wrong("amax_per_element", "not_one_scale", "1024 scales", (AMAX, "x.abs()"))
 wrong(
     "amax_per_row",
     "not_one_scale",
@@ -103,7 +103,7 @@ wrong("in_the_inputs_dtype", "computed_in_16_bits", "bfloat16", (FLOAT, ""))
 wrong(
     "scale_alone_in_fp32",
     "computed_in_16_bits",
-    "steps off",
+    "rounded twice",
     (FLOAT, ""),
     (" / torch.finfo", ".float() / torch.finfo"),
 )
@@ -113,8 +113,8 @@ wrong(
     "rounded twice",
     (VALUES, "(x / scale).bfloat16().to(dtype)"),
 )
-wrong("whole_numbers", "wrong_cast", "steps of", (VALUES, "(x / scale).round().to(dtype)"))
-wrong("truncated", "wrong_cast", "steps of", (VALUES, "(x / scale * (1 - 2**-4)).to(dtype)"))
+wrong("whole_numbers", "wrong_cast", "where x / scale is", (VALUES, "(x / scale).round().to(dtype)"))
+wrong("truncated", "wrong_cast", "where x / scale is", (VALUES, "(x / scale * (1 - 2**-4)).to(dtype)"))
 wrong("in_place", "inputs_changed", "in place", (VALUES, "x.div_(scale).to(dtype)"))
 wrong("values_alone", "wrong_return_type", "pair", (RETURN, f"    return {VALUES}\n"))
 wrong("scale_first", "wrong_return_type", "values of dtype", (RETURN, f"    return scale, {VALUES}\n"))
