@@ -161,7 +161,9 @@ def _options(
     return {
         "apart": here.apart,
         "seen": [sys.base_prefix, sys.prefix, *_packages(), str(_PACKAGE)],
-        "hidden": [str(_PACKAGE / room) for room in ("exercises", "interview")] if hide_exercises else [],
+        "hidden": [str(_PACKAGE / "course" / room) for room in ("exercises", "interview")]
+        if hide_exercises
+        else [],
         "shown": [str(each) for each in (_PACKAGE / "course" / "exercises").rglob("*_there.py")],
         "user": secrets.choice(_STRANGERS) if here.as_stranger else None,
         "memory_bytes": limits.memory_bytes,
