@@ -9,13 +9,11 @@ from __future__ import annotations
 
 import importlib
 import inspect
-import io
 import json
 import linecache
 import os
 import secrets
 import socket
-import sys
 import types
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import astuple, dataclass
@@ -29,7 +27,7 @@ from amp_lessons._base.worker.client import Ended, Limits, Raised, Worker
 from amp_lessons._base.worker.host import Connection, HostEndedError, host
 from amp_lessons._base.worker.plain import Handle, Other
 from amp_lessons.audit.findings import Finding, failed
-from amp_lessons.course.exercises import shelf
+from amp_lessons.course.exercises import bed_there, shelf
 from amp_lessons.course.exercises.attempt import Rejected
 from amp_lessons.course.exercises.report import common_findings
 from amp_lessons.course.exercises.report.results import SideBySide
@@ -297,7 +295,7 @@ def examine(exercise_id: str, attempt: Any, cpu_s: float, seed: int | None = Non
     if not hasattr(os, "fork"):
         return _unjudged(common_findings.NO_FORK)
     try:
-        pickle = pickled(attempt)
+        pickle = bed_there.pickled(attempt)
     except Exception as error:
         return _unjudged(_not_taken_along(error))
     for _ in range(2):  # the host may have ended since, and a new one is at hand
@@ -340,25 +338,6 @@ def _not_taken_along(error: Exception) -> Finding:
         "it may use modules, numbers, texts, tensors on the CPU and functions of yours; make files, locks "
         "and generators inside it",
     )
-
-
-def pickled(attempt: Any) -> bytes:
-    """Return what is handed to a worker: one object, or a tuple of those that the stub defines."""
-    import cloudpickle
-
-    class Pickler(cloudpickle.Pickler):
-        """Takes modules by their names, those of a class of their own too, as torch.backends.cudnn."""
-
-        def reducer_override(self, value: Any) -> Any:
-            if isinstance(value, types.ModuleType) and sys.modules.get(value.__name__) is value:
-                return importlib.import_module, (value.__name__,)
-            if type(value).__name__ == "ZMQExitAutocall":  # what exit and quit are in a notebook
-                return getattr, (sys, "exit")
-            return super().reducer_override(value)
-
-    buffer = io.BytesIO()
-    Pickler(buffer).dump(attempt if isinstance(attempt, tuple) else (attempt,))
-    return buffer.getvalue()
 
 
 def _lines_of(attempt: Any) -> dict[str, str]:

@@ -15,7 +15,7 @@ import torch
 from amp_lessons import exercises
 from amp_lessons._base.worker.client import Limits
 from amp_lessons._base.worker.host import host
-from amp_lessons.course.exercises import bed, shelf
+from amp_lessons.course.exercises import bed, bed_there, shelf
 from amp_lessons.course.exercises.exercise import Exercise
 from tests.course.exercises.spots import NOTEBOOKS
 from tests.course.exercises.verdicts import assert_right, assert_wrong
@@ -35,7 +35,7 @@ def made(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Exercise:
 def examined_here(exercise_id: str, attempt: Any, cpu_s: float, seed: int | None = None) -> dict[str, Any]:
     """Judge in this process, in which alone the exercise is to be found; the attempt is in a worker."""
     cloudpickle.register_pickle_by_value(import_module(f"{exercises.__name__}.{exercise_id}.attempts"))
-    pickle = torch.frombuffer(bytearray(bed.pickled(attempt)), dtype=torch.uint8)
+    pickle = torch.frombuffer(bytearray(bed_there.pickled(attempt)), dtype=torch.uint8)
     return bed.judged(exercise_id, host(bed.PRELOAD), {"pickle": pickle, "lines": {}}, Limits(cpu_s), 1)
 
 

@@ -423,3 +423,28 @@ def generator_first(generator, discriminator, opt_g, opt_d, scaler, real, noise,
     scaler.step(opt_d)
     scaler.update()
     return d_loss.item(), g_loss.item()
+
+
+@TABLE.correct()
+def generator_first_and_its_new_images(
+    generator, discriminator, opt_g, opt_d, scaler, real, noise, *, device_type, dtype
+):
+    def turn(optimizer, loss):
+        optimizer.zero_grad(set_to_none=True)
+        scaler.scale(loss).backward()
+        scaler.unscale_(optimizer)
+        scaler.step(optimizer)
+        scaler.update()
+        return float(loss.detach())
+
+    bce = F.binary_cross_entropy_with_logits
+    with torch.autocast(device_type=device_type, dtype=dtype):
+        logits = discriminator(generator(noise))
+        g_loss = bce(logits, torch.ones_like(logits))
+    g_loss = turn(opt_g, g_loss)
+    with torch.autocast(device_type=device_type, dtype=dtype):
+        with torch.no_grad():
+            fake = generator(noise)
+        on_real, on_fake = discriminator(real), discriminator(fake)
+        d_loss = bce(on_real, torch.ones_like(on_real)) + bce(on_fake, torch.zeros_like(on_fake))
+    return turn(opt_d, d_loss), g_loss

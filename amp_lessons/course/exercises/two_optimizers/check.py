@@ -203,7 +203,10 @@ def _mistakes(call: GanCall) -> Iterator[Finding]:
         yield from _overflow(call)
         return
     # the network that goes second may see the other before or after its step
-    truths = [Truth(call, each["discriminator"]) for each in (call.after, call.before)]
+    truths = [
+        Truth(call, call.after["discriminator"], call.before["generator"]),
+        Truth(call, call.before["discriminator"], call.after["generator"]),
+    ]
     for part in PARTS:
         if not any(call.close(call.applied[part], truth.wanted[part]) for truth in truths):
             yield from _wrong_update(call, truths, part)
@@ -219,14 +222,17 @@ def _mistakes(call: GanCall) -> Iterator[Finding]:
 
 
 class Truth:
-    """The losses of one step and their gradients, judged by a discriminator of given weights."""
+    """The losses of one step and their gradients: of a generator that a discriminator of the weights
+    ``judging`` judges, and of a discriminator for which one of the weights ``making`` makes fake images.
+    """
 
-    def __init__(self, call: GanCall, judging: Tensor) -> None:
+    def __init__(self, call: GanCall, judging: Tensor, making: Tensor) -> None:
         self._generator = _rebuilt("generator", call.before["generator"])
         self._old = _rebuilt("discriminator", call.before["discriminator"])
-        self._judging = _rebuilt("discriminator", judging)
-        fake = self._generator(call.noise)
-        self._real, self._fake, self._judged = self._old(call.real), self._old(fake), self._judging(fake)
+        judge = _rebuilt("discriminator", judging)
+        fake, given = self._generator(call.noise), _rebuilt("generator", making)(call.noise).detach()
+        self._real, self._fake, self._judged = self._old(call.real), self._old(given), judge(fake)
+        self._undetached = self._old(fake)
         self.losses = tuple(
             float(each) for each in (_bce(self._real, 1) + _bce(self._fake, 0), _bce(self._judged, 1))
         )
@@ -249,7 +255,7 @@ class Truth:
         left = call.leftover[part] / call.scale
         yield self.wanted[part] + left, catalogue.steps.no_zero_grad(f"the {part}'s gradients", _opt(part))
         if part == "generator":
-            yield self.of_label(1) + _gradient(_bce(self._fake, 0), self._generator), _NO_DETACH
+            yield self.of_label(1) + _gradient(_bce(self._undetached, 0), self._generator), _NO_DETACH
             yield self.of_label(0), _swapped("the generator was trained to make images that are called fake")
             yield (
                 -self.of_label(0),
@@ -261,7 +267,7 @@ class Truth:
             )
             yield self.of_label(1, squash=True), _sigmoid_twice(part)
             return
-        yield self.of_labels(1, 0) + _gradient(_bce(self._judged, 1), self._judging), _POLLUTED
+        yield self.of_labels(1, 0) + _gradient(_bce(self._undetached, 1), self._old), _POLLUTED
         yield self.of_labels(1, None), _incomplete("fake")
         yield self.of_labels(None, 0), _incomplete("real")
         yield (
@@ -457,10 +463,15 @@ def _wrong_losses(call: GanCall, truths: list[Truth]) -> Iterator[Finding]:
     if any(isinstance(each, Tensor) or float_in(each) is None for each in returned):
         yield failed("losses_not_floats", f"the step returned {described(returned)}, not two floats", _ADVICE)
     seen = [float_in(each) or 0.0 for each in returned]
-    d_loss, g_losses = truths[0].losses[0], [truth.losses[1] for truth in truths]
-    if _near(seen[0], d_loss) and any(_near(seen[1], g_loss) for g_loss in g_losses):
+    d_losses, g_losses = zip(*(truth.losses for truth in truths), strict=True)
+    d_loss = d_losses[0]
+    right, exchanged = (
+        any(_near(d_seen, each) for each in d_losses) and any(_near(g_seen, each) for each in g_losses)
+        for d_seen, g_seen in (seen, reversed(seen))
+    )
+    if right:
         return
-    if _near(seen[1], d_loss) and any(_near(seen[0], g_loss) for g_loss in g_losses):
+    if exchanged:
         yield failed("losses_exchanged", "the two losses were returned in the wrong order", _ADVICE)
     if call.scale > 1 and (seen[0] > 0.5 * call.scale * d_loss or seen[1] > 0.5 * call.scale * g_losses[0]):
         yield failed(
