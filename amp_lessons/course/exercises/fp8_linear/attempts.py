@@ -184,7 +184,7 @@ wrong("breaks_without_rows", "raised", "without rows", (" if tensor.numel() else
 wrong("nothing_returned", "wrong_return_type", "None", (APPLY, "Product.apply(x, weight)"))
 
 
-@TABLE.mistake("gradient_format", "autograd does so by itself")
+@TABLE.mistake("gradient_format", "autograd, which does so")
 def left_to_autograd(x, weight):
     def cast(tensor):
         scale = tensor.detach().float().abs().max().clamp(min=1e-30) / 448

@@ -186,7 +186,7 @@ def _mistakes(
         said = f"{what}: what had been cast to 8 bits was cast again, which rounds it a second time"
         yield failed("quantised_twice", said, "transpose 8-bit values, or cast again from high precision")
     if what.startswith("backward") and dtype == E4M3 and (cast is None or cast.name == "gradient"):
-        said = f"{what}: a gradient was cast to E4M3: autograd does so by itself where it meets .to(E4M3)"
+        said = f"{what}: a gradient was cast to E4M3, by you, or by autograd, which does so behind .to(E4M3)"
         hint = "write the backward pass: a gradient is scaled and cast to torch.float8_e5m2"
         yield failed("gradient_format", said, hint)
     if cast is None:

@@ -34,7 +34,7 @@ wrong("all_sixteen_codes", "codes_clipped", "cut off", ("amax / 7", "amax / 8"))
 wrong(
     "largest_takes_minus_8",
     "codes_clipped",
-    "count most",
+    "cut off at 7",
     (AMAX, "groups.gather(-1, groups.abs().argmax(-1, keepdim=True))[..., 0].abs() * 7 / 8"),
 )
 wrong("of_int8", "codes_out_of_range", "-127", ("amax / 7", "amax / 127"), (".clamp(-8, 7)", ""))

@@ -145,7 +145,7 @@ def _mistakes(codes: Tensor, scales: Tensor, case: GroupCase) -> Iterator[Findin
             yield suspect
     largest = float(quotients.abs().max())
     if largest > 7 + _HALF_A_STEP:
-        said = f"{what}: a weight of {largest:.3g} times its scale was cut off, the largest ones count most"
+        said = f"{what}: a weight of {largest:.3g} times its scale does not fit, and is cut off at 7"
         yield failed(
             "codes_clipped", said, "the largest magnitude of a group decides, and lands at 7, not -8"
         )
@@ -167,7 +167,7 @@ def _mistakes(codes: Tensor, scales: Tensor, case: GroupCase) -> Iterator[Findin
         yield mistakes.computed_in_16_bits(what, f"a weight is off by {off:.3f} of its scale")
     if lands_at < _LANDS_FROM:
         said = f"{what}: the largest magnitude of a group lands at {lands_at:.3g}, and codes reach 7: of "
-        said += f"15 steps only {2 * int(lands_at) + 1} are used"
+        said += f"15 steps only {2 * round(lands_at) + 1} are used"
         yield failed("codes_unused", said, "divide the largest magnitude of each group by 7")
     said = f"{what}: a weight is off by {off:.3g} of its scale, and no known mistake explains it"
     yield failed("wrong_codes", said, "codes are (groups / scales).round(), in the order of the weights")

@@ -62,7 +62,7 @@ wrong("scores_clamped_above", "scores_flattened", "far above", (SCORES, f"({SCOR
 wrong(
     "masked_behind_the_largest_score",
     "mask_leaks",
-    "softmax saw their scores",
+    "allowed ones have lost theirs",
     (FILL, "(scores.float() - scores.float().amax(-1, keepdim=True)).exp() * allowed"),
     (WEIGHTS, "(scores / scores.sum(-1, keepdim=True).clamp(min=1e-30)).to(values.dtype)"),
 )

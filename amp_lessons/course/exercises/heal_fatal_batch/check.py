@@ -136,7 +136,7 @@ def _result(attend: LearnersFunction, case: MaskCase) -> tuple[Tensor, Any]:
     if not isinstance(result, Tensor) or (result.dtype, result.shape) != (queries.dtype, queries.shape):
         reject(
             "wrong_return_type",
-            f"{describe(queries)} was expected for {case.what}, not {described(result)}",
+            f"{describe(queries)} was expected {case.what}, not {described(result)}",
             "return weights @ values, with weights in the dtype of values",
         )
     if mistake := products_elsewhere(told["products"], queries.dtype, f"{case.what}, matrix products"):
@@ -174,7 +174,16 @@ def _require_values(result: Tensor, case: MaskCase) -> None:
             "clamped, or rounded, to the same number",
             "leave the scores of allowed keys as they are; only hidden ones need another number",
         )
-    if case.about == _FAINT or case.near(result, _attended(queries, keys, values, allowed | True)):
+    leaks = case.near(result, _attended(queries, keys, values, allowed | True))
+    if case.about == _FAINT and not leaks:
+        reject(
+            "mask_leaks",
+            f"{case.what}, keys that are not allowed have a say, or allowed ones have lost theirs: what "
+            "softmax saw in the place of hidden scores was not below those of the allowed ones, or these became zero",
+            "take the lowest number of the scores' dtype, torch.finfo(dtype).min, or -inf with care, and let "
+            "softmax subtract the largest allowed score",
+        )
+    if leaks:
         reject(
             "mask_leaks",
             f"{case.what}, keys that are not allowed have a say: softmax saw their scores, or the number "

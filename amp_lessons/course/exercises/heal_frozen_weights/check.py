@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -129,7 +130,10 @@ def _reject_lost(name: str, share: float, length: float, still: Tensor) -> None:
         )
     if still.float().mean() >= 0.1:
         count = f"{int(still.sum())} of its {still.numel()} numbers are what they were"
-        raise Rejected(catalogue.precision.updates_rounded_away(f"{came}, and {count}", "16-bit"))
+        lost = catalogue.precision.updates_rounded_away(f"{came}, and {count}", "16-bit")
+        if still.all():
+            lost = replace(lost, message=f"{lost.message}. Or no optimizer was given this parameter")
+        raise Rejected(lost)
     elsewhere = length > 2 * share
     reject(
         "moved_elsewhere" if elsewhere else "moved_too_little",

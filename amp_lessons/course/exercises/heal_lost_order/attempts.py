@@ -229,7 +229,7 @@ TABLE.mutant(
 TABLE.mutant(
     "rows_numbered_in_order",
     "wrong_rotation",
-    "positions were not used",
+    "not by their positions",
     ("positions.float()[:, None]", "torch.arange(x.shape[-2], device=x.device).float()[:, None]"),
 )
 TABLE.mutant("base_typed_in", "wrong_rotation", "typed in", ("base**-", "10_000.0**-"))

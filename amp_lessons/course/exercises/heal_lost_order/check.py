@@ -150,7 +150,7 @@ def _other_formulas(case: RotationCase) -> Iterator[tuple[str, str, Tensor]]:
         ("turns in the opposite direction", case.x, -case.angles),
         (_NEIGHBOURS, _halves_of(case.x), case.angles),
         (
-            "rows numbered 0, 1, 2, …: positions were not used",
+            "rows numbered 0, 1, 2, …, and not by their positions",
             case.x,
             replace(case, positions=in_order).angles,
         ),

@@ -54,8 +54,14 @@ def _beside(run: Run, name: str) -> Iterator[Finding]:
     *at_steps, times = map(int, run.told["company"][name])
     what, behind, out_of_turn, too_often = _COMPANY[name]
     steps = len(run.calls("stepped"))
-    if times > steps:
+    if steps < times <= len(run.seen):  # batches without a step explain as much
         yield too_often(times, steps)
+    if times > steps:
+        yield failed(
+            f"{name}_too_often",
+            f"{what} went on {times} times for {steps} steps of the optimizer",
+            "let it go on once for every step that was made, and at no other time",
+        )
     if times < steps:
         yield failed(
             f"{name}_behind",

@@ -110,7 +110,7 @@ _COMPARED = {
     "steps": ("steps_by_hand", "optimizer.step() was called {0} times instead of {1}"),
     "left": ("step_clears_gradients", "step left the gradients {0}, and PyTorch's scaler leaves them {1}"),
     "scale_kept": ("get_scale", "what get_scale() had returned, {1}, is {0} after update"),
-    "scale_after": ("update", "the scale went from {2} to {0} instead of {1}"),
+    "scale_after": ("update", "get_scale() went from {2} to {0} instead of {1}"),
 }
 """What is compared, in the order of causes: the code where it differs, and what is seen then."""
 

@@ -142,7 +142,7 @@ wrong(
 wrong(
     "handed_on_and_added_up_in_half",
     "shard_reduced_in_half",
-    "added up in fp16",
+    "rounded to fp16",
     (
         REDUCE,
         "        half = whole.to(self.compute_dtype)\n"

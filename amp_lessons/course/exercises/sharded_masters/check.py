@@ -180,7 +180,7 @@ def _require_reduced(of_ranks: Tensor, when: str, noted: dict[str, Any], rank: i
     off = f"shard.grad: {_farthest_off(gradient, parts.mean(0))}"
     suspects = {
         "added up and not divided, which Adam hides": parts.sum(0),
-        f"added up in {dtype}, which rounds": sum(half[1:], half[0]).float() / RANKS,
+        f"rounded to {dtype} as they were added up or afterwards": sum(half[1:], half[0]).float() / RANKS,
         f"divided in {dtype}, which drops a bit of what is subnormal": (half / RANKS).float().sum(0),
     }
     if not _close(gradient, parts.mean(0), parts):

@@ -175,7 +175,7 @@ def _require_calls(case: TimingCase, calls: int) -> None:
     if case.warmup and calls == repeats:
         reject(
             "no_warm_up",
-            f"{called}: there was no warm-up, so the first sample holds whatever happens only once",
+            f"{called}: as if there was no warm-up: then the first sample holds whatever happens only once",
             "call fn() warmup times before the first sample",
         )
     if calls != wanted:
