@@ -179,7 +179,7 @@ def _require_values(result: Tensor, case: MaskCase) -> None:
         reject(
             "mask_leaks",
             f"{case.what}, keys that are not allowed have a say, or allowed ones have lost theirs: what "
-            "softmax saw in the place of hidden scores was not below those of the allowed ones, or these became zero",
+            "softmax saw in place of hidden scores was not below those of allowed ones, or they became 0",
             "take the lowest number of the scores' dtype, torch.finfo(dtype).min, or -inf with care, and let "
             "softmax subtract the largest allowed score",
         )

@@ -17,6 +17,10 @@ from amp_lessons.course.exercises.report.results import SideBySide
 
 _SIGNATURE = 5, ("scheduler", "average")
 # what each is called, what comes of going on too seldom and at another time, and the finding for too often
+_CODES = {
+    "schedule": ("schedule_behind", "schedule_too_often", "schedule_out_of_turn"),
+    "average": ("average_behind", "average_too_often", "average_out_of_turn"),
+}
 _COMPANY = {
     "schedule": (
         "the learning rate's schedule",
@@ -53,18 +57,19 @@ def _beside(run: Run, name: str) -> Iterator[Finding]:
     """Hold how far one of the two was when each step was made, and in the end, against the steps."""
     *at_steps, times = map(int, run.told["company"][name])
     what, behind, out_of_turn, too_often = _COMPANY[name]
+    behind_code, too_often_code, out_of_turn_code = _CODES[name]
     steps = len(run.calls("stepped"))
     if steps < times <= len(run.seen):  # batches without a step explain as much
         yield too_often(times, steps)
     if times > steps:
         yield failed(
-            f"{name}_too_often",
+            too_often_code,
             f"{what} went on {times} times for {steps} steps of the optimizer",
             "let it go on once for every step that was made, and at no other time",
         )
     if times < steps:
         yield failed(
-            f"{name}_behind",
+            behind_code,
             f"{what} went on {times} times for {steps} steps of the optimizer: {behind}",
             "let it go on once for every step that was made; one after which the scale grows was made, too",
         )
@@ -72,7 +77,7 @@ def _beside(run: Run, name: str) -> Iterator[Finding]:
         if count != made:
             when = "before the step" if count > made else "too late"
             yield failed(
-                f"{name}_out_of_turn",
+                out_of_turn_code,
                 f"{what} went on {when}: it was {count} instead of {made} when step {made + 1} of the "
                 f"optimizer was made, {out_of_turn}",
                 "let it go on after each step that was made, and before the next one",
