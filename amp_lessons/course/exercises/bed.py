@@ -150,6 +150,16 @@ def require_not_raised(told: Any, about: str = "", part: str = "") -> None:
         raise Rejected(said_of(as_raised(told), about, part))
 
 
+def require_unchanged(after: Sequence[Tensor], given: Sequence[Tensor], what: str, hint: str) -> None:
+    """Reject an attempt that has changed tensors, ``what`` it was given, in place; a NaN may stay one."""
+    pairs = (
+        [each.nan_to_num(0.0, torch.inf, -torch.inf) for each in both]
+        for both in zip(after, given, strict=True)
+    )
+    if any(a.dtype != b.dtype or not torch.equal(a, b) for a, b in pairs):
+        raise Rejected(common_findings.inputs_changed(what, hint))
+
+
 def as_raised(told: Any) -> Raised:
     """Read what a function of ours there says of an exception."""
     kinds, text, line, by_statement = told

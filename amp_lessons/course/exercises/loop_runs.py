@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
 
@@ -194,7 +194,9 @@ class Call:
     gradients: Tensor
     elements: int = 1
     dtype: torch.dtype | None = None
+    made_by: Sequence[str] = ()
     arguments: int = 0
+    stepped: int = 0
     norm: float = math.nan
     limit: float = math.nan
 
@@ -232,8 +234,7 @@ class Entry:
 
 
 def _calls(told: list[dict[str, Any]]) -> list[Call]:
-    names = {each.name for each in fields(Call)}  # the spies note more, for others
-    return [Call(**{name: value for name, value in call.items() if name in names}) for call in told]
+    return [Call(**call) for call in told]
 
 
 class Run:

@@ -14,7 +14,13 @@ from torch import Tensor
 from amp_lessons._base.worker.client import Worker
 from amp_lessons.audit.findings import Finding, failed, passed
 from amp_lessons.course.exercises.attempt import Rejected, reject, require_none
-from amp_lessons.course.exercises.bed import LearnersFunction, described, function, require_not_raised
+from amp_lessons.course.exercises.bed import (
+    LearnersFunction,
+    described,
+    function,
+    require_not_raised,
+    require_unchanged,
+)
 from amp_lessons.course.exercises.fp8_linear import linear_there
 from amp_lessons.course.exercises.report import common_findings
 from amp_lessons.course.exercises.small_formats import mistakes
@@ -107,8 +113,8 @@ def _judge_run(fp8_linear: LearnersFunction, case: ProductsCase, behaviour: str,
         expected = f"a tensor of shape {shape} and of the dtype of x, {case.x.dtype}, was"
         hint = "end with .to(x.dtype); weight has one row per output"
         raise Rejected(common_findings.wrong_return_type(expected, f"{described(output)}, {what}", hint))
-    if any(not torch.equal(a.nan_to_num(), b.nan_to_num()) for a, b in ((x, case.x), (weight, case.weight))):
-        raise Rejected(common_findings.inputs_changed("x and weight", "compute with new tensors: x / scale"))
+    hint = "compute with new tensors: x / scale"
+    require_unchanged((x, weight), (case.x, case.weight), "x and weight", hint)
     operands = {name: getattr(case, name).double() for name in _WANTED}
     casts = _casts(ran, operands, what) if case.ordinary else None
     for name, result in zip(_PRODUCTS, ran["results"], strict=True):

@@ -14,7 +14,7 @@ from amp_lessons._base.worker.client import Worker
 from amp_lessons.audit import catalogue
 from amp_lessons.audit.findings import Finding, failed, passed
 from amp_lessons.course.exercises.attempt import Rejected, reject, require_none
-from amp_lessons.course.exercises.bed import LearnersFunction, described, function, said_of
+from amp_lessons.course.exercises.bed import LearnersFunction, described, function, require_unchanged, said_of
 from amp_lessons.course.exercises.report import common_findings
 from amp_lessons.course.exercises.small_formats import mistakes
 from amp_lessons.formats.dtypes import dtype_name
@@ -95,8 +95,7 @@ def _answer(group_quantize: LearnersFunction, case: GroupCase) -> tuple[Tensor, 
     """Return codes (out, in) and scales (out, groups) in fp64, of the types that were asked for."""
     weight = case.weight.clone()
     returned = group_quantize(weight, case.group_size, about=case.what)
-    if not torch.equal(weight, case.weight):
-        raise Rejected(common_findings.inputs_changed("the weights", "compute with a new tensor"))
+    require_unchanged([weight], [case.weight], "the weights", "compute with a new tensor")
     rows, columns = weight.shape
     pair = returned if isinstance(returned, tuple | list) and len(returned) == 2 else None
     if pair is None:

@@ -175,21 +175,17 @@ def _require_values(result: Tensor, case: MaskCase) -> None:
             "leave the scores of allowed keys as they are; only hidden ones need another number",
         )
     leaks = case.near(result, _attended(queries, keys, values, allowed | True))
-    if case.about == _FAINT and not leaks:
-        reject(
-            "mask_leaks",
-            f"{case.what}, keys that are not allowed have a say, or allowed ones have lost theirs: what "
-            "softmax saw in place of hidden scores was not below those of allowed ones, or they became 0",
-            "take the lowest number of the scores' dtype, torch.finfo(dtype).min, or -inf with care, and let "
-            "softmax subtract the largest allowed score",
-        )
-    if leaks:
-        reject(
-            "mask_leaks",
-            f"{case.what}, keys that are not allowed have a say: softmax saw their scores, or the number "
-            "that was put in their place, and it was not below those of the allowed ones",
-            "take the lowest number of the scores' dtype, torch.finfo(dtype).min, or -inf with care",
-        )
+    if leaks or case.about == _FAINT:
+        said = f"{case.what}, keys that are not allowed have a say"
+        hint = "take the lowest number of the scores' dtype, torch.finfo(dtype).min, or -inf with care"
+        if leaks:
+            said += ": softmax saw their scores, or the number that was put in their place, and it was not "
+            said += "below those of the allowed ones"
+        else:
+            said += ", or allowed ones have lost theirs: what softmax saw in place of hidden scores was not "
+            said += "below those of allowed ones, or they became 0"
+            hint += ", and let softmax subtract the largest allowed score"
+        reject("mask_leaks", said, hint)
     reject(
         "wrong_attention",
         f"{case.what}, the result is off by {float((result.double() - right).abs().max()):.2g}",

@@ -11,7 +11,7 @@ from torch import Tensor
 from amp_lessons._base.worker.client import Worker
 from amp_lessons.audit.findings import Finding, failed, passed
 from amp_lessons.course.exercises.attempt import Rejected, reject, require_none
-from amp_lessons.course.exercises.bed import LearnersFunction, described, function
+from amp_lessons.course.exercises.bed import LearnersFunction, described, function, require_unchanged
 from amp_lessons.course.exercises.report import common_findings
 from amp_lessons.formats.dtypes import dtype_name
 
@@ -113,8 +113,8 @@ def judge(worker: Worker, draw: torch.Generator) -> Iterator[Finding]:
 def _answer(importance_weights: LearnersFunction, case: TokensCase) -> Tensor:
     trainer, engine = case.trainer.clone(), case.engine.clone()
     weights, has_graph = importance_weights.with_graph(trainer, engine, case.cap, about=case.what)
-    if not (_same(engine, case.engine) and _same(trainer, case.trainer)):
-        raise Rejected(common_findings.inputs_changed("the log-probabilities", "compute with new tensors"))
+    given = case.engine, case.trainer
+    require_unchanged((engine, trainer), given, "the log-probabilities", "compute with new tensors")
     if (
         not isinstance(weights, Tensor)
         or weights.dtype != torch.float32
@@ -135,10 +135,6 @@ def _answer(importance_weights: LearnersFunction, case: TokensCase) -> Tensor:
             "detach the trainer's log-probabilities before anything is computed with them",
         )
     return weights.double()
-
-
-def _same(a: Tensor, b: Tensor) -> bool:
-    return torch.equal(a.nan_to_num(), b.nan_to_num())
 
 
 def _mistakes(weights: Tensor, case: TokensCase) -> Iterator[Finding]:

@@ -15,7 +15,7 @@ from amp_lessons._base.worker.client import Worker
 from amp_lessons.audit import catalogue
 from amp_lessons.audit.findings import Finding, note, passed
 from amp_lessons.course.exercises.attempt import Rejected, reject
-from amp_lessons.course.exercises.bed import described, function
+from amp_lessons.course.exercises.bed import described, function, require_unchanged
 from amp_lessons.course.exercises.report import common_findings
 from amp_lessons.course.exercises.report.common_findings import float_in, remark_on_type
 
@@ -27,7 +27,8 @@ def judge(worker: Worker, draw: torch.Generator) -> Iterator[Finding]:
     for what, gradients in _cases(draw):
         before = [gradient.clone() for gradient in gradients]
         returned = largest_safe_scale(gradients, about=f"for {what}")
-        _require_unchanged(gradients, before)
+        hint = "compute with copies: g.abs(), not g.abs_()"
+        require_unchanged(gradients, before, "the gradients", hint)
         answer = ReturnedScale(_number(returned), what, gradients)
         _require_scale(answer)
         _require_no_overflow(answer)
@@ -117,13 +118,6 @@ def _largest_power(gradients: list[Tensor], fits: Callable[[Tensor], Tensor]) ->
     ends = torch.stack([end.double() for each in gradients for end in (each.min(), each.max())])
     scales = 2.0 ** torch.arange(-126, 128, dtype=torch.float64)
     return float(scales[fits(ends * scales[:, None]).all(1)].max())
-
-
-def _require_unchanged(gradients: list[Tensor], before: list[Tensor]) -> None:
-    if any(a.dtype != b.dtype or not torch.equal(a, b) for a, b in zip(gradients, before, strict=True)):
-        raise Rejected(
-            common_findings.inputs_changed("the gradients", "compute with copies: g.abs(), not g.abs_()")
-        )
 
 
 def _number(returned: Any) -> float:

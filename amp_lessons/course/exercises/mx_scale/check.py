@@ -12,7 +12,7 @@ from amp_lessons._base.worker.client import Worker
 from amp_lessons.audit import catalogue
 from amp_lessons.audit.findings import Finding, failed, note, passed
 from amp_lessons.course.exercises.attempt import Rejected, require_none
-from amp_lessons.course.exercises.bed import described, function
+from amp_lessons.course.exercises.bed import described, function, require_unchanged
 from amp_lessons.course.exercises.report import common_findings
 from amp_lessons.course.exercises.report.common_findings import number_in, remark_on_type
 from amp_lessons.course.exercises.small_formats import mistakes as of_scales
@@ -32,9 +32,7 @@ def judge(worker: Worker, draw: torch.Generator) -> Iterator[Finding]:
     for name, block in cases(draw):
         given = block.clone()
         returned = mx_scale(given, about=f"for {name}")
-        if not torch.equal(given.nan_to_num(), block.nan_to_num()):
-            hint = "block.abs() makes a new tensor"
-            raise Rejected(common_findings.inputs_changed("the numbers of the block", hint))
+        require_unchanged([given], [block], "the numbers of the block", "block.abs() makes a new tensor")
         exponent = number_in(returned)
         if exponent is None or not math.isfinite(exponent) or exponent != int(exponent):
             seen, hint = f"{described(returned)}, for {name}", "return k, not 2**k, as an int"

@@ -82,7 +82,7 @@ def report_markdown(report: Report) -> str:
 
 def report_html(report: Report) -> Markup:
     """Render a report as HTML whose meaning never rests on colour alone."""
-    nothing = Markup("")
+    nothing, again = Markup(""), _again(report)
     return Markup(
         '<section class="amp-report" aria-label="Check of {title}"><p><strong>{title}: {status}</strong></p>'
         '<ul style="list-style:none;padding-left:0">{findings}</ul>{numbers}{printed}{again}</section>'
@@ -92,7 +92,7 @@ def report_html(report: Report) -> Markup:
         findings=nothing.join(map(finding.as_html, report.findings)),
         numbers=nothing.join(comparison_table(each).as_html() for each in _shown(report)),
         printed=_PRINTED.format(_printed(report)) if report.printed else nothing,
-        again=Markup("<p><small>{}</small></p>").format(_again(report)) if _again(report) else nothing,
+        again=Markup("<p><small>{}</small></p>").format(again) if again else nothing,
     )
 
 

@@ -13,7 +13,7 @@ from amp_lessons._base.worker.client import Worker
 from amp_lessons.audit import catalogue
 from amp_lessons.audit.findings import Finding, failed, passed
 from amp_lessons.course.exercises.attempt import Rejected, reject, require_none
-from amp_lessons.course.exercises.bed import LearnersFunction, described, function
+from amp_lessons.course.exercises.bed import LearnersFunction, described, function, require_unchanged
 from amp_lessons.course.exercises.report import common_findings
 from amp_lessons.course.exercises.report.common_findings import float_in
 from amp_lessons.course.exercises.small_formats import mistakes
@@ -83,9 +83,7 @@ def _answer(
     """Return values in fp64 and the scale, NaN where it is not finite, of the types that were asked for."""
     given = x.clone()
     returned, _ = scaled_cast.called_by(_CAST_AS, given, dtype, about=what, extra=(behaviour,))
-    if not torch.equal(given.nan_to_num(), x.nan_to_num()):
-        hint = "compute with a new tensor: x / scale"
-        raise Rejected(common_findings.inputs_changed("the values of x", hint))
+    require_unchanged([given], [x], "the values of x", "compute with a new tensor: x / scale")
     if not isinstance(returned, tuple | list) or len(returned) != 2:
         raise Rejected(_wrong_type("a pair of values and scale was", returned, what))
     values, scale = returned

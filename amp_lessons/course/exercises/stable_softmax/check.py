@@ -12,7 +12,7 @@ from torch import Tensor
 from amp_lessons._base.worker.client import Worker
 from amp_lessons.audit.findings import Finding, passed
 from amp_lessons.course.exercises.attempt import Rejected, reject
-from amp_lessons.course.exercises.bed import LearnersFunction, described, function
+from amp_lessons.course.exercises.bed import LearnersFunction, described, function, require_unchanged
 from amp_lessons.course.exercises.report import common_findings
 
 
@@ -98,10 +98,7 @@ def _returned(function: LearnersFunction, case: Case) -> tuple[Any, Any]:
             f"{ready_made[0]} of PyTorch's did the work",
             "write it out of exp, log, sums and a maximum: that is the task",
         )
-    if not torch.equal(given, case.scores):
-        raise Rejected(
-            common_findings.inputs_changed("the scores", "subtract into a new tensor: a - b, not a -= b")
-        )
+    require_unchanged([given], [case.scores], "the scores", "subtract into a new tensor: a - b, not a -= b")
     if not isinstance(returned, tuple | list) or len(returned) != 2:
         raise Rejected(_no_pair(described(returned)))
     return returned[0], returned[1]

@@ -48,6 +48,8 @@ _LARGEST_UNSCALED = 1 / BATCH  # gradient of a mean of binary cross entropies, b
 _TELLING_SCALE = 32  # from here on even a quarter of a scaled loss has larger gradients than an unscaled one
 _POISON = 1e6  # more than fp16 holds
 _CALLS = 3
+with torch.device("meta"):
+    _SIZES = [sum(p.numel() for p in Part(name).parameters()) for name in PARTS]
 # No two causes of a wrong update share a factor: neither a scale nor their ratio is the batch size, or a
 # half. The scale first changes after each step, so that order shows, then only by an overflow.
 _GROWING = {"init_scale": 8.0, "growth_interval": 1, "growth_factor": 3.0}
@@ -64,8 +66,7 @@ class _Problem:
 
     def drawn(self, draw: torch.Generator) -> tuple[dict[str, Any], list[tuple[Tensor, Tensor]]]:
         """Return what the worker is given, and the batches as they were before one was poisoned."""
-        sizes = [sum(p.numel() for p in Part(name).parameters()) for name in PARTS]
-        weights = [torch.randn(size, generator=draw) * 0.5 for size in sizes]
+        weights = [torch.randn(size, generator=draw) * 0.5 for size in _SIZES]
         batches = [
             (
                 torch.randn(BATCH, FEATURES, generator=draw) * 0.7 + 0.5,
@@ -185,8 +186,7 @@ class GanCall:
 
 
 def _by_part(joined: Tensor) -> dict[str, Tensor]:
-    size = sum(p.numel() for p in Part("discriminator").parameters())
-    return {"discriminator": joined[:size], "generator": joined[size:]}
+    return dict(zip(PARTS, joined.split(_SIZES), strict=True))
 
 
 def _opt(part: str) -> str:
