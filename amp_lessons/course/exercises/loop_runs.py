@@ -24,6 +24,7 @@ _TRIES = 20
 _SMALLEST_SCALE = 2.0**6  # with which a loop may begin
 _MOST_ROUNDED = 0.7  # of what is tolerated
 _COARSE = 0.02  # as tolerances go
+_LEAST_LOSS = 0.026  # which is right to 0.2 % where it is rounded to four decimals
 _NEVER = 1e3  # no norm reaches such a limit
 TINY_WEIGHT = 2.0**-15  # below it a mean loss in the history may round to zero
 
@@ -80,8 +81,8 @@ class Problem:
 
         Their norms are below 3 before the loss is weighted, so that a clip at 0.1 is harmless where the
         weight is 2^-5, and stay below 4, so that one at 1 is harmless where it is 2^-2; all along, a right
-        loop's rounding is within what is tolerated. Where the task has a limit that can be reached, some are
-        above it and some below.
+        loop's rounding is within what is tolerated, that of a history to four decimals too. Where the task
+        has a limit that can be reached, some are above it and some below.
         """
         for seed in range(self.seed + shift, self.seed + shift + _TRIES):
             problem = replace(self, seed=seed)
@@ -97,9 +98,9 @@ class Problem:
         return [float(self._mean_gradient(weights, window).norm()) for window in self._kept()]
 
     def _holds_to_the_end(self) -> bool:
-        """Whether norms stay within bounds along the steps of plain SGD, and so does rounding.
+        """Whether norms, mean losses and rounding stay within bounds along the steps of plain SGD.
 
-        That is looked at where it comes near them, with few digits or near underflow: it takes time.
+        Rounding is looked at where it comes near them, with few digits or near underflow: it takes time.
         """
         weights, along = self.drawn[0], []
         for window in self._kept() * self.epochs:
@@ -108,6 +109,10 @@ class Problem:
                 return False
             along.append((weights, window, gradient))
             weights = weights - self.learning_rate * gradient
+        if self.loss_weight >= TINY_WEIGHT and not self.poisoned:  # where the history is looked at
+            losses = [self.loss_at(at, batch)[0].detach() for at, window, _ in along for batch in window]
+            if (torch.stack(losses).reshape(self.epochs, -1).mean(1) + self.offset < _LEAST_LOSS).any():
+                return False
         return self.tolerance < _COARSE or all(self._rounds_little(*each) for each in along)
 
     def _rounds_little(self, weights: Tensor, window: range, gradient: Tensor) -> bool:
