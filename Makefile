@@ -33,7 +33,7 @@ INSTALL = $(BIN)/python -m pip install --no-compile --constraint $(CONSTRAINTS) 
 # One process more than there are cores: a third of the time a test waits, for a kernel, a page or a limit.
 WORKERS = $(shell $(PYTHON) -c "import os; print(os.cpu_count() + 1)")
 TOGETHER = -n $(WORKERS) --dist loadfile --no-loadscope-reorder
-QUICKLY := tests/formats tests/scaling tests/_base/text tests/course/keeping tests/audit/test_codes.py \
+QUICKLY := tests/formats tests/scaling tests/_base/text tests/course/test_progress.py tests/audit/test_codes.py \
 	tests/test_architecture.py tests/test_make.py
 NBVAL := --nbval --nbval-current-env --nbval-cell-timeout=120 --nbval-sanitize-with tests/nbval_sanitize.cfg
 

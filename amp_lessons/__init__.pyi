@@ -19,13 +19,12 @@ from .course import clinic as clinic
 from .course import exercises as exercises
 from .course import interview as interview
 from .course import lessons as lessons
+from .course import progress as progress
 from .course import quizzes as quizzes
+from .course import schedule as schedule
 from .course import training as training
 from .course import views as views
 from .course.bench import calculator as calculator
-from .course.keeping import practice as practice
-from .course.keeping import progress as progress
-from .course.keeping import schedule as schedule
 from .course.material import charlm as charlm
 from .course.material import data as data
 from .course.material import decoder as decoder

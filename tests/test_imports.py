@@ -112,7 +112,6 @@ def test_a_view_that_does_not_exist_is_answered_with_those_that_do():
         "amp_lessons.parallel",
         "amp_lessons.scaling",
         "amp_lessons.course.material",
-        "amp_lessons.course.keeping",
     ],
 )
 def test_importing_a_face_loads_nothing_of_what_it_offers(package):

@@ -17,7 +17,7 @@ from amp_lessons.course.bench.confrontation import MODES
 from amp_lessons.course.bench.eight_bits import PRECISIONS, precisions_on
 from amp_lessons.course.bench.results import table
 from amp_lessons.course.bench.workloads import MissingExtraError, benched, require_transformers
-from amp_lessons.course.keeping.progress import ProgressError
+from amp_lessons.course.progress import ProgressError
 from amp_lessons.measure.stopwatch import usable_device
 
 _EPILOG = (

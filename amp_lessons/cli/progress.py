@@ -7,7 +7,7 @@ import sys
 from collections.abc import Iterable, Mapping
 
 from amp_lessons.cli import typed
-from amp_lessons.course.keeping import progress
+from amp_lessons.course import progress
 
 _ALL = object()  # no word that anybody could type
 
@@ -64,7 +64,7 @@ def run(args: argparse.Namespace) -> int:
         return 1
 
 
-def _read() -> progress.Progress:
+def _read() -> progress.Learner:
     """Read progress; report a damaged file where that does not mix with what is exported."""
     found = progress.read()
     _warn(found.message)
@@ -77,30 +77,28 @@ def _warn(message: str) -> None:
 
 
 def _show() -> int:
-    from amp_lessons.course import exercises
-    from amp_lessons.course.exercises import scores
+    from amp_lessons.course.exercises.overviews import overview_of
     from amp_lessons.course.routes import overview
 
-    found = exercises.overview()
-    kept = scores.read()
+    kept = progress.read()
+    found = overview_of(kept)
     print(overview.table(kept), end="\n\n")
     if route := overview.chosen(kept):
         print(overview.next_step(route, kept), end="\n\n")
     print(found)
     print(f"\nkept in {progress.path()}; `amp-lessons progress --reset TITLE` forgets one exercise")
     print("`amp-lessons progress --routes` shows ways through the course")
-    if earlier := [str(file) for file in progress.damaged_files() if str(file) not in found.message]:
+    if earlier := [str(file) for file in progress.damaged_files() if str(file) not in kept.message]:
         print("\n".join(["these files were damaged and set aside; what you did may be in them:", *earlier]))
     return 0
 
 
 def _show_routes() -> int:
-    from amp_lessons.course.exercises import scores
     from amp_lessons.course.routes import overview
     from amp_lessons.course.routes.catalogue import ROUTES
     from amp_lessons.course.routes.stops import duration
 
-    kept = scores.read()
+    kept = progress.read()
     _warn(kept.message)
     for route in ROUTES:
         print(f"{route.title}, {route.to} ({duration(route.minutes)})")
@@ -124,7 +122,7 @@ def _reset(name: str | None, sure: bool) -> int:
     if not (sure or _confirmed(f"Forget {what}? This cannot be undone. [y/N] ")):
         print("nothing was changed")
         return 1
-    _warn(progress.reset(exercise_id))
+    _warn(progress.change(lambda kept: kept.forget(exercise_id)))
     print(f"forgot {what}")
     return 0
 

@@ -13,10 +13,10 @@ import torch
 
 from amp_lessons import bench
 from amp_lessons.cli import bench as command
+from amp_lessons.course import progress
 from amp_lessons.course.bench import calculator, folders
 from amp_lessons.course.bench.results import read
 from amp_lessons.course.bench.workloads import Size
-from amp_lessons.course.keeping import progress
 from amp_lessons.course.views import source_table
 from tests.course.bench.tiny import TinyWorkload
 

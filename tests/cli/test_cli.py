@@ -162,7 +162,7 @@ PRINTS = """
 import sys
 from amp_lessons import progress
 from amp_lessons.cli import cli
-progress.Progress.as_csv = lambda self: "line\\n" * {lines}
+progress.Learner.as_csv = lambda self: "line\\n" * {lines}
 sys.exit(cli.main(["progress", "--csv", "-"]))
 """
 
@@ -195,7 +195,7 @@ def test_help_that_nobody_reads_ends_quietly_too():
 def test_what_a_terminal_cannot_show_does_not_stop_a_command(monkeypatch):
     terminal = io.TextIOWrapper(io.BytesIO(), encoding="ascii")
     monkeypatch.setattr(sys, "stdout", terminal)
-    monkeypatch.setattr("amp_lessons.course.keeping.progress.Progress.as_csv", lambda self: "5 ms ± 1%")
+    monkeypatch.setattr("amp_lessons.course.progress.Learner.as_csv", lambda self: "5 ms ± 1%")
     assert cli.main(["progress", "--csv", "-"]) == 0
     assert terminal.buffer.getvalue() == b"5 ms ? 1%"
 

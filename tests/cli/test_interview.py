@@ -16,8 +16,8 @@ import pytest
 from amp_lessons import interview
 from amp_lessons.cli import cli
 from amp_lessons.cli.interview import mock as command
+from amp_lessons.course import progress
 from amp_lessons.course.interview.mock import time_left
-from amp_lessons.course.keeping import practice
 
 
 @pytest.fixture
@@ -44,7 +44,7 @@ def test_a_card_is_asked_shown_graded_and_kept(answer):
     said = " ".join(out.split())
     assert " ".join(first.question.split()) in said
     assert " ".join(first.answer.split()) in said
-    assert [review.grade for review in practice.read().of(first.id)] == ["good"]
+    assert [review.grade for review in progress.read().reviews.get(first.id, ())] == ["good"]
     assert "good in 10 minutes, easy in 8 days" in said
     assert "Practised: 1." in out
     assert plain(out)
@@ -52,7 +52,7 @@ def test_a_card_is_asked_shown_graded_and_kept(answer):
 
 def test_points_suggest_a_grade_and_another_may_be_given(answer):
     answer("cards", "--topic", "loss_scaling", lines=["", "", "", "", "1", "easy"])
-    grades = [reviews[-1].grade for reviews in practice.read().reviews.values()]
+    grades = [reviews[-1].grade for reviews in progress.read().reviews.values()]
     assert grades == ["again", "easy"]
 
 
@@ -60,13 +60,13 @@ def test_what_is_no_answer_is_asked_again(answer):
     _, out = answer("cards", "--topic", "loss_scaling", lines=["", "9", "1", "superb", "g"])
     assert "Answer with numbers from 1 to" in out
     assert "Answer with one of: again, hard, good, easy, proof." in out
-    assert [reviews[-1].grade for reviews in practice.read().reviews.values()] == ["good"]
+    assert [reviews[-1].grade for reviews in progress.read().reviews.values()] == ["good"]
 
 
 def test_a_proof_is_shown_on_demand(answer):
     _, out = answer("cards", "--topic", "loss_scaling", lines=["", "all", "proof", "good"])
     assert "assert " in out
-    assert len(practice.read().reviews) == 1
+    assert len(progress.read().reviews) == 1
 
 
 def test_an_empty_input_ends_at_once(answer):
@@ -74,7 +74,7 @@ def test_an_empty_input_ends_at_once(answer):
         status, out = answer(*way)
         assert status == 0
         assert plain(out)
-    assert practice.read().reviews == {}
+    assert progress.read().reviews == {}
 
 
 def test_cards_are_listed_with_when_they_are_due(answer):
@@ -219,7 +219,7 @@ def test_a_slip_of_enter_is_taken_back(answer):
     assert "There is nothing to take back yet." in out
     assert f"Noted: 0 of {len(first.points)} points." in out
     assert "Taken back." in out
-    assert [review.grade for review in practice.read().of(first.question_id)] == ["good"]
+    assert [review.grade for review in progress.read().reviews.get(first.question_id, ())] == ["good"]
     assert f"{len(first.points)} of {len(first.points)} points" in " ".join(
         out[out.index("--- report") :].split()
     )
@@ -262,7 +262,7 @@ def test_a_grade_given_by_a_slip_is_taken_back(answer):
     _, out = answer("cards", "--topic", "loss_scaling", lines=["u", "", "", "", "u", "", "all", "good"])
     assert "There is nothing to take back yet." in out
     assert "Practised: 1." in out
-    assert [review.grade for review in practice.read().of(first.id)] == ["good"]
+    assert [review.grade for review in progress.read().reviews.get(first.id, ())] == ["good"]
 
 
 def test_an_answer_can_be_proved(answer, capsys):
@@ -301,7 +301,7 @@ def test_ctrl_c_loses_nothing(way):
         process.stdin.write("\nall\n\n" if way == "cards" else "\n\nall\n")
         process.stdin.flush()
         for _ in range(600):
-            if practice.read().reviews:
+            if progress.read().reviews:
                 break
             time.sleep(0.1)
         time.sleep(0.5)
@@ -309,7 +309,7 @@ def test_ctrl_c_loses_nothing(way):
         out, err = process.communicate(timeout=60)
     assert process.returncode == 130
     assert "Traceback" not in err
-    assert len(practice.read().reviews) == 1
+    assert len(progress.read().reviews) == 1
     assert way == "cards" or "1 question in" in " ".join(out.split())
 
 
@@ -354,7 +354,7 @@ def test_points_are_ticked_by_ranges_too(answer):
     words = ("cards", "--topic", "loss_scaling")
     _, out = answer(*words, lines=["", "1-3", "", "", "2 - 3, 1", "", "", "3-9", "1-", "q", "y"])
     assert out.count("such as 1 3 or 1-3") == 2
-    first, second = list(practice.read().reviews.values())
+    first, second = list(progress.read().reviews.values())
     points = [len(each.points) for each in interview.Deck("loss_scaling").cards[:2]]
     suggested = [interview.deck.suggested_grade(3, number) for number in points]
     assert [first[-1].grade, second[-1].grade] == suggested

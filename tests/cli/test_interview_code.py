@@ -12,9 +12,9 @@ import pytest
 
 from amp_lessons.cli import cli
 from amp_lessons.cli.interview import code as command
+from amp_lessons.course import progress
 from amp_lessons.course.interview.coding import tasks
 from amp_lessons.course.interview.coding.rounds import CodeRound
-from amp_lessons.course.keeping import progress, rounds
 
 
 @pytest.fixture
@@ -80,7 +80,7 @@ def test_a_page_is_written_checked_and_told(answer):
 def test_it_waits_for_enter_and_begins_nothing_otherwise(answer):
     _, out = answer(*SOFTMAX, lines=["q"])
     assert "Nothing was started." in out
-    assert rounds.read().kept == {}
+    assert progress.read().rounds == {}
 
 
 def test_enter_alone_edits_what_has_not_changed_and_checks_what_has(answer):

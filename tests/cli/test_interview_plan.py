@@ -8,7 +8,8 @@ import pytest
 
 from amp_lessons.cli import cli
 from amp_lessons.cli.interview import plan as command
-from amp_lessons.course.keeping import plan as keeping
+from amp_lessons.course import progress
+from tests.course.keep import keep
 
 TODAY = date(2026, 12, 2)
 FRIDAY = TODAY + timedelta(days=9)
@@ -55,7 +56,7 @@ def test_what_is_done_is_noted(capsys):
     status, said = called(capsys, "--done", "01-interview", "02-interview")
     assert status == 0
     assert said.out.count("[x]") == 2
-    assert set(keeping.read().done) == {"01-interview", "02-interview"}
+    assert set(progress.read().plan.done) == {"01-interview", "02-interview"}
 
 
 def test_a_slip_of_done_is_taken_back(capsys):
@@ -80,7 +81,7 @@ def test_another_date_says_what_it_replaces(capsys):
 @pytest.mark.parametrize("name", ["tomorrow", "friday", "Fri", "monday", "sunday"])
 def test_a_day_of_the_week_is_the_next_one_of_its_name(capsys, name):
     called(capsys, "--until", name)
-    found = date.fromisoformat(keeping.read().until)
+    found = date.fromisoformat(progress.read().plan.until)
     assert 1 <= (found - TODAY).days <= 7
     if name == "tomorrow":
         assert (found - TODAY).days == 1
@@ -89,7 +90,7 @@ def test_a_day_of_the_week_is_the_next_one_of_its_name(capsys, name):
 
 
 def test_a_missed_day_is_told(capsys):
-    keeping.record(FRIDAY, 40, TODAY - timedelta(days=1))
+    keep("plan_for", FRIDAY, 40, TODAY - timedelta(days=1))
     _, said = called(capsys)
     assert f"Nothing was done on {TODAY - timedelta(days=1):%d %B}" in said.out
 
@@ -100,7 +101,7 @@ def test_what_no_longer_fits_is_told(capsys):
 
 
 def test_a_day_that_is_over_is_planned_for_no_more(capsys):
-    keeping.record(TODAY - timedelta(days=1), 40, TODAY - timedelta(days=9))
+    keep("plan_for", TODAY - timedelta(days=1), 40, TODAY - timedelta(days=9))
     assert "ways in" in called(capsys)[1].out
     status, said = called(capsys, "--minutes", "30")
     assert status == 1
@@ -131,7 +132,7 @@ def test_done_asks_for_a_plan_and_for_a_name_in_it(capsys):
 
 
 def test_the_minutes_of_a_way_in_are_its_own(capsys):
-    assert keeping.read().minutes == 0
+    assert progress.read().plan.minutes == 0
     with pytest.raises(SystemExit):
         cli.main(["interview", "mock", "--minutes", "2"])
     assert "at least 5" in capsys.readouterr().err

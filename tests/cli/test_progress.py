@@ -10,9 +10,10 @@ import pytest
 
 from amp_lessons import exercises, quizzes
 from amp_lessons.cli import progress as command
-from amp_lessons.course.keeping import answers, cores, progress
+from amp_lessons.course import progress
 from amp_lessons.course.lessons import shipped
 from amp_lessons.course.routes.catalogue import ROUTES
+from tests.course.keep import keep
 
 
 def call(*words):
@@ -23,8 +24,8 @@ def call(*words):
 
 @pytest.fixture
 def solved():
-    progress.record_try("decode_bits", False)
-    progress.record_try("decode_bits", True)
+    keep("record_try", "decode_bits", False)
+    keep("record_try", "decode_bits", True)
 
 
 def test_shows_what_is_solved_and_where_it_is_kept(solved, capsys):
@@ -43,7 +44,7 @@ def test_says_how_many_questions_were_answered(capsys):
     assert call() == 0
     assert f"0 of {every} questions answered.\n" in capsys.readouterr().out
     for id, right in ((asked[0], True), (asked[1], False), (quizzes.of_lesson("00")[0].id, True)):
-        answers.record(id, right)
+        keep("answer", id, right)
     assert call() == 0
     out = capsys.readouterr().out
     assert f"3 of {every} questions answered, 2 of them right at the first answer: " in out
@@ -51,7 +52,7 @@ def test_says_how_many_questions_were_answered(capsys):
 
 
 def test_shows_cores_that_were_done_and_the_next_step_on_each_route(capsys):
-    cores.record("00")
+    keep("end_core", "00")
     assert call() == 0
     assert f"1 of {len(shipped.heads())} cores done" in capsys.readouterr().out
     assert call("--routes") == 0
@@ -90,7 +91,7 @@ def test_reset_without_anyone_to_ask_changes_nothing(solved, monkeypatch, capsys
 
 
 def test_reset_of_one_exercise_when_told_yes(solved, capsys):
-    progress.record_try("loss_scaler", True)
+    keep("record_try", "loss_scaler", True)
     assert call("--reset", "decode_bits", "--yes") == 0
     assert set(progress.read().records) == {"loss_scaler"}
     assert call("--reset", "unknown", "--yes") == 1
@@ -100,7 +101,7 @@ def test_reset_of_one_exercise_when_told_yes(solved, capsys):
 def test_an_exercise_may_be_named_by_its_title_or_by_how_it_begins(capsys):
     title = exercises.shelf.find("loss_scaler").title
     for name in (title, title.upper(), title[:8], "loss_sc"):
-        progress.record_try("loss_scaler", True)
+        keep("record_try", "loss_scaler", True)
         assert call("--reset", name, "--yes") == 0
         assert f'forgot the record of "{title}" (loss_scaler)' in capsys.readouterr().out
         assert progress.read().records == {}
@@ -108,7 +109,7 @@ def test_an_exercise_may_be_named_by_its_title_or_by_how_it_begins(capsys):
 
 def test_a_beginning_that_several_share_forgets_nothing(capsys):
     for each in ("heal_snail", "heal_standstill", "no_longer_there"):
-        progress.record_try(each, True)
+        keep("record_try", each, True)
     assert call("--reset", "heal", "--yes") == 1
     said = capsys.readouterr().err
     assert "write more of it" in said
@@ -138,7 +139,7 @@ def test_an_export_tells_of_a_damaged_file_beside_what_it_exports(damaged, capsy
     printed = capsys.readouterr()
     (file,) = progress.damaged_files()
     assert str(file) in printed.err
-    assert printed.out == (progress.Progress({}).as_csv() if "--csv" in words else "{}\n")
+    assert printed.out == (progress.Learner().as_csv() if "--csv" in words else "{}\n")
 
 
 @pytest.mark.parametrize("words", [("--reset", "--yes"), ("--reset", "decode_bits", "--yes")])

@@ -11,7 +11,7 @@ import importlib
 import sys
 
 from amp_lessons.cli.interview import plan
-from amp_lessons.course.keeping.progress import ProgressError
+from amp_lessons.course.progress import ProgressError
 
 # name, help: the module of that name is imported when the command is called.
 _WAYS = (

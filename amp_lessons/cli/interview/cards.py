@@ -20,8 +20,7 @@ from amp_lessons.cli.interview.terminal import (
 from amp_lessons.course import exercises, interview
 from amp_lessons.course.interview import Card, Deck
 from amp_lessons.course.interview.deck import NEW_A_DAY, suggested_grade, wait
-from amp_lessons.course.keeping import practice
-from amp_lessons.course.keeping.practice import GRADES
+from amp_lessons.course.progress import GRADES, utc_now
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -91,7 +90,7 @@ def _practise(deck: Deck, card: Card) -> None:
     ) == "proof":
         print(f"\n{card.prove()}\n", flush=True)
     graded = deck.grade(card.id, grade)
-    away = wait(graded.due_at - practice.utc_now())
+    away = wait(graded.due_at - utc_now())
     say(" ".join(filter(None, [f"It comes back in {away}.", graded.message])))
 
 

@@ -22,11 +22,11 @@ from amp_lessons.cli.interview.terminal import (
     say,
     started,
 )
+from amp_lessons.course import progress
 from amp_lessons.course.clinic import Observed
 from amp_lessons.course.exercises.report import rendering
 from amp_lessons.course.interview.coding import tasks
 from amp_lessons.course.interview.coding.rounds import CodeRound
-from amp_lessons.course.keeping import progress
 
 _HELP = {
     "edit": "opens the file in $EDITOR, or says where it is",

@@ -9,8 +9,8 @@ from datetime import date, timedelta
 from amp_lessons._base.text.words import counted
 from amp_lessons.cli import typed
 from amp_lessons.cli.interview.terminal import rule, say
+from amp_lessons.course import progress
 from amp_lessons.course.interview.plan import LEAST_MINUTES, Day, Item, Plan, plan
-from amp_lessons.course.keeping import plan as keeping
 
 _MINUTES = 40
 
@@ -40,24 +40,28 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def wanted(args: argparse.Namespace) -> bool:
     """Whether a plan is asked for, or there is one to show."""
     asked = args.until or args.minutes_a_day or args.done or args.undo
-    return bool(asked) or keeping.read().until >= date.today().isoformat()
+    return bool(asked) or progress.read().plan.until >= date.today().isoformat()
 
 
 def run(args: argparse.Namespace) -> int:
     """Plan, note what was done, and show what there is to do. Raises ValueError and ProgressError."""
-    today, kept = date.today(), keeping.read()
+    today, kept = date.today(), progress.read().plan
     until = args.until or (date.fromisoformat(kept.until) if kept.until else None)
     if until is None:
         raise ValueError("--until says for which day, such as --until 2026-12-04")
     minutes = args.minutes_a_day or kept.minutes or _MINUTES
     made = plan(until, minutes, today)
-    said = [keeping.record(until, minutes, today), _about_replaced(kept.until, until, today)]
+    said = [
+        progress.change(lambda mine: mine.plan_for(until, minutes, today)),
+        _about_replaced(kept.until, until, today),
+    ]
     if args.undo:
-        said.append(keeping.unmark(_marked(args.undo, kept.done)))
+        undone = _marked(args.undo, kept.done)
+        said.append(progress.change(lambda mine: mine.unmark(undone)))
         made = plan(until, minutes, today)
     if args.done:
         names = [made.named(name).name for name in args.done]
-        said.append(keeping.mark(names, today))
+        said.append(progress.change(lambda mine: mine.mark(names, today)))
         made = plan(until, minutes, today)
     _show(made, minutes)
     for message in filter(None, (made.message, *said)):

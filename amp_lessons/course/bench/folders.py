@@ -13,8 +13,8 @@ from itertools import count
 from pathlib import Path
 
 from amp_lessons._base.files import InUseError, acquired, were_set_aside
+from amp_lessons.course import progress
 from amp_lessons.course.bench.results import Recording, Setup, UnreadableResultsError, read, writing_to
-from amp_lessons.course.keeping import progress
 
 
 class FolderInUseError(RuntimeError):

@@ -11,15 +11,14 @@ from dataclasses import replace
 from typing import Any
 
 from amp_lessons.audit.findings import Finding, note
-from amp_lessons.course import classroom
+from amp_lessons.course import classroom, progress
 from amp_lessons.course.exercises import checking, repetition, shelf
 from amp_lessons.course.exercises.exercise import Exercise
 from amp_lessons.course.exercises.overviews import Overview, overview, so_far
 from amp_lessons.course.exercises.own_code import is_still, source_of
 from amp_lessons.course.exercises.repetition import due_for_repetition
 from amp_lessons.course.exercises.report.results import Hint, OtherWay, Report, SideBySide, Solution
-from amp_lessons.course.keeping import progress, written
-from amp_lessons.course.keeping.written import Version, Written
+from amp_lessons.course.progress import Learner, ProgressError, Version, Written
 
 __all__ = [
     "Exercise",
@@ -69,21 +68,25 @@ def check(exercise_id: str, attempt: Any, *, time_limit_s: float = 10.0, seed: i
         report = checking.examine(exercise, attempt, time_limit_s, seed)
     try:
         report = _recorded(report, source_of(attempt))
-    except progress.ProgressError as error:  # must not keep anyone from learning
+    except ProgressError as error:  # must not keep anyone from learning
         report = _with_note(report, "progress_file", str(error))
     return _with_note(report, "live_room", classroom.solved(exercise_id) if report.passed else "")
 
 
 def _recorded(report: Report, source: str) -> Report:
     """Record what a check came to; code that was to be written again, and was not, does not count."""
-    if not report.attempted:
-        return _with_note(report, "progress_file", repetition.record_empty(report.exercise_id))
-    old, said = repetition.handed_in_again(report.exercise_id, source)
-    report = _with_note(report, "progress_file", said)
-    if old is not None:
-        return replace(report, findings=(*report.findings, _same_as(old)))
-    message = repetition.record_check(report.exercise_id, report.passed, source)
-    return _with_note(report, "progress_file", message)
+    id, still = report.exercise_id, None
+
+    def record(kept: Learner) -> None:
+        nonlocal still
+        still = repetition.handed_in_again(id, source, kept) if report.attempted else None
+        if report.attempted and still is None:
+            repetition.record_check(id, report.passed, source, kept)
+        elif not report.attempted and repetition.is_due(id, kept):
+            kept.keep_emptied(id)  # what follows is written anew
+
+    report = _with_note(report, "progress_file", progress.change(record))
+    return report if still is None else replace(report, findings=(*report.findings, _same_as(still)))
 
 
 def _same_as(old: Version) -> Finding:
@@ -96,11 +99,11 @@ def _same_as(old: Version) -> Finding:
     )
 
 
-def _told(record: Callable[[], str]) -> str:
+def _told(record: Callable[[Learner], None]) -> str:
     """Record progress; a folder that cannot be written to must not keep anyone from learning."""
     try:
-        return record()
-    except progress.ProgressError as error:
+        return progress.change(record)
+    except ProgressError as error:
         return str(error)
 
 
@@ -118,14 +121,14 @@ def hint(exercise_id: str, number: int) -> Hint:
     exercise = shelf.find(exercise_id)
     if number not in range(1, len(exercise.hints) + 1):
         raise ValueError(f"{exercise_id} has hints 1 to {len(exercise.hints)}, there is no hint {number!r}")
-    message = _told(lambda: progress.record_hint(exercise_id, number))
+    message = _told(lambda kept: kept.record_hint(exercise_id, number))
     return Hint(exercise_id, number, len(exercise.hints), exercise.hints[number - 1], message)
 
 
 def solution(exercise_id: str) -> Solution:
     """Return a right answer to an exercise, why it is right, and other ways; ``message`` as with ``hint``."""
     exercise = shelf.find(exercise_id)
-    message = _told(lambda: progress.record_solution(exercise_id))
+    message = _told(lambda kept: kept.record_solution(exercise_id))
     return Solution(
         exercise_id,
         exercise.solution_source,
@@ -138,4 +141,4 @@ def solution(exercise_id: str) -> Solution:
 
 def written_by_you(exercise_id: str) -> Written:
     """Return the code with which you have solved an exercise, the newest last. Raises ProgressError."""
-    return written.of(shelf.find(exercise_id).id)
+    return progress.read().written.get(shelf.find(exercise_id).id, Written())

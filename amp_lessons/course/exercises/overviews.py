@@ -3,19 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from amp_lessons._base.text.tables import ShownAsTable, Table
 from amp_lessons._base.text.words import listed
-from amp_lessons.course import quizzes
+from amp_lessons.course import progress, quizzes
 from amp_lessons.course.exercises import shelf
 from amp_lessons.course.exercises.exercise import Exercise
 from amp_lessons.course.exercises.repetition import DUE, is_due
-from amp_lessons.course.keeping import answers, practice, progress
-from amp_lessons.course.keeping.answers import Answers
-from amp_lessons.course.keeping.practice import Practice
-from amp_lessons.course.keeping.progress import Progress, Record
 from amp_lessons.course.lessons import shipped
+from amp_lessons.course.progress import FirstAnswer, Learner, Record
 
 
 @dataclass(frozen=True, repr=False)
@@ -76,18 +73,18 @@ def so_far(record: Record) -> str:
 
 def overview() -> Overview:
     """Return every exercise with what the learner has done about it. Raises ProgressError."""
-    found, practised, answered = progress.read(), practice.read(), answers.read()
-    rows = tuple((exercise, found.of(exercise.id)) for exercise in shelf.exercises())
-    due = frozenset(exercise.id for exercise, record in rows if is_due(exercise.id, record, practised))
-    first = {number: _first_answers(number, answered) for number in quizzes.lessons()}
-    begun = {number: rights for number, rights in first.items() if rights}
-    return Overview(rows, _messages(found, practised, answered), due, begun)
+    kept = progress.read()
+    return replace(overview_of(kept), message=kept.message)
 
 
-def _messages(*read: Progress | Practice | Answers) -> str:
-    return " ".join(filter(None, (each.message for each in read)))
+def overview_of(kept: Learner) -> Overview:
+    """Return every exercise with what is kept of it, without the message of who has read that."""
+    rows = tuple((exercise, kept.of(exercise.id)) for exercise in shelf.exercises())
+    due = frozenset(exercise.id for exercise, _ in rows if is_due(exercise.id, kept))
+    first = {number: _first_answers(number, kept.answers) for number in quizzes.lessons()}
+    return Overview(rows, "", due, {number: rights for number, rights in first.items() if rights})
 
 
-def _first_answers(lesson: str, answered: Answers) -> tuple[bool, ...]:
+def _first_answers(lesson: str, answers: Mapping[str, FirstAnswer]) -> tuple[bool, ...]:
     asked = [each.id for each in quizzes.of_lesson(lesson)]
-    return tuple(answered.first[id].right for id in asked if id in answered.first)
+    return tuple(answers[id].right for id in asked if id in answers)

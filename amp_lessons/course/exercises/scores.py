@@ -3,38 +3,16 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 
-from amp_lessons.course import quizzes
+from amp_lessons.course import progress, quizzes, schedule
 from amp_lessons.course.exercises import shelf
 from amp_lessons.course.exercises.exercise import Exercise
 from amp_lessons.course.exercises.repetition import is_due
-from amp_lessons.course.keeping import answers, chosen, cores, practice, progress, schedule
-from amp_lessons.course.keeping.answers import Answers
-from amp_lessons.course.keeping.chosen import Chosen
-from amp_lessons.course.keeping.cores import Cores
-from amp_lessons.course.keeping.practice import Practice
-from amp_lessons.course.keeping.progress import Progress, ProgressError
 from amp_lessons.course.lessons import shipped
+from amp_lessons.course.progress import Learner, ProgressError
 
 _CURVES = re.compile(r"views\.CurveQuiz\((?:range\((\d+), (\d+)\))?\)")
-
-
-@dataclass(frozen=True)
-class Kept:
-    """All that the learner's file holds, read once; nothing at first."""
-
-    progress: Progress = field(default_factory=lambda: Progress({}))
-    answers: Answers = field(default_factory=lambda: Answers({}))
-    practice: Practice = field(default_factory=lambda: Practice({}))
-    cores: Cores = field(default_factory=lambda: Cores({}))
-    chosen: Chosen = field(default_factory=Chosen)
-
-    @property
-    def message(self) -> str:
-        """What the learner should know about the file, usually nothing."""
-        read = (self.progress, self.answers, self.practice, self.cores, self.chosen)
-        return " ".join(each.message for each in read if each.message)
 
 
 @dataclass(frozen=True)
@@ -73,12 +51,7 @@ class Score:
     done_at: str = ""
 
 
-def read() -> Kept:
-    """Read all that is kept. Raises ProgressError."""
-    return Kept(progress.read(), answers.read(), practice.read(), cores.read(), chosen.read())
-
-
-def score(lesson: str, kept: Kept) -> Score:
+def score(lesson: str, kept: Learner) -> Score:
     """Return what was done of a lesson, by its number, ``"03"``.
 
     Raises FileNotFoundError where the lessons did not come, ValueError where there is no such lesson.
@@ -86,14 +59,14 @@ def score(lesson: str, kept: Kept) -> Score:
     core, below = shipped.parts_of(lesson)
     deeper = shipped.code_of(cell for section in below for cell in section)
     parts = part_of(lesson, shipped.code_of(core), kept), part_of(lesson, deeper, kept)
-    return Score(lesson, *parts, kept.cores.done_at.get(lesson, ""))
+    return Score(lesson, *parts, kept.cores.get(lesson, ""))
 
 
-def part_of(lesson: str, code: str, kept: Kept) -> Part:
+def part_of(lesson: str, code: str, kept: Learner) -> Part:
     """Return what was done of what these cells of a lesson ask for."""
     set_ = [each.id for each in shelf.exercises() if f'views.ExerciseCard("{each.id}")' in code]
-    records = [kept.progress.of(id) for id in set_]
-    first = [kept.answers.first.get(id) for id in _asked(lesson, code)]
+    records = [kept.of(id) for id in set_]
+    first = [kept.answers.get(id) for id in _asked(lesson, code)]
     given = [answer.right for answer in first if answer is not None]
     return Part(
         exercises=len(records),
@@ -115,7 +88,7 @@ def _asked(lesson: str, code: str) -> list[str]:
     return asked
 
 
-def end_core(lesson: str, kept: Kept) -> tuple[Score, str]:
+def end_core(lesson: str, kept: Learner) -> tuple[Score, str]:
     """Return the score of a lesson whose core was run to its end, and what the learner should know.
 
     The core counts as done from now on if each of its questions was answered and each of its exercises tried.
@@ -126,21 +99,28 @@ def end_core(lesson: str, kept: Kept) -> tuple[Score, str]:
     found = score(lesson, kept)
     if found.done_at or found.core.unanswered or found.core.untried:
         return found, ""
+    done_at = ""
+
+    def record(now: Learner) -> None:
+        nonlocal done_at
+        now.end_core(lesson)
+        done_at = now.cores[lesson]
+
     try:
-        said = cores.record(lesson)
-        return replace(found, done_at=cores.read().done_at[lesson]), said
+        said = progress.change(record)
+        return replace(found, done_at=done_at), said
     except ProgressError as error:
         return found, str(error)
 
 
-def due_exercises(kept: Kept) -> list[Exercise]:
+def due_exercises(kept: Learner) -> list[Exercise]:
     """Return the exercises that are due for repetition, in the order of the lessons."""
-    return [each for each in shelf.exercises() if is_due(each.id, kept.progress.of(each.id), kept.practice)]
+    return [each for each in shelf.exercises() if is_due(each.id, kept)]
 
 
-def due_cards(kept: Kept) -> int:
+def due_cards(kept: Learner) -> int:
     """Count the interview's cards that are due: what was practised, and is no exercise."""
     exercises = {each.id for each in (*shelf.exercises(), *shelf.interview_tasks())}
-    cards = [reviews for id, reviews in kept.practice.reviews.items() if id not in exercises]
+    cards = [reviews for id, reviews in kept.reviews.items() if id not in exercises]
     due = (schedule.due_at(reviews) for reviews in cards)
-    return sum(when is not None and when <= practice.utc_now() for when in due)
+    return sum(when is not None and when <= progress.utc_now() for when in due)

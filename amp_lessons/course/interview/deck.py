@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from datetime import date, datetime, timedelta
 
 from amp_lessons._base.text.nearest import did_you_mean
 from amp_lessons._base.text.words import counted
+from amp_lessons.course import progress, schedule
 from amp_lessons.course.interview.bank import QUESTIONS, TOPICS, question
 from amp_lessons.course.interview.estimates import Estimate
 from amp_lessons.course.interview.proving import Proof
 from amp_lessons.course.interview.questions import LEVELS, Question
-from amp_lessons.course.keeping import practice, schedule
-from amp_lessons.course.keeping.practice import GRADES, Practice, Review
+from amp_lessons.course.progress import GRADES, Review
 
 _UNITS = ((86_400, "day"), (3_600, "hour"), (60, "minute"))
 NEW_A_DAY = 10  # each new card comes back some eight times in its first year
@@ -87,7 +87,7 @@ class Deck:
         levels: Iterable[str] = LEVELS,
         *,
         new_a_day: int = NEW_A_DAY,
-        now: Callable[[], datetime] = practice.utc_now,
+        now: Callable[[], datetime] = progress.utc_now,
     ) -> None:
         """Choose the cards; ``now`` is the clock. Raises ValueError for an unknown topic or level."""
         self.topics = _known(topics, TOPICS, "topic")
@@ -98,10 +98,10 @@ class Deck:
     @property
     def cards(self) -> tuple[Card, ...]:
         """All cards, the easier levels first. Raises ProgressError if the progress file cannot be read."""
-        practised = self._practice()
+        practised = self._reviews()
         chosen = [each for each in QUESTIONS if each.topic in self.topics and each.level in self.levels]
         chosen.sort(key=lambda each: LEVELS.index(each.level))
-        return tuple(Card(each, practised.of(each.id)) for each in chosen)
+        return tuple(Card(each, practised.get(each.id, ())) for each in chosen)
 
     def due(self) -> tuple[Card, ...]:
         """Return the cards to repeat now, the longest overdue first."""
@@ -122,7 +122,7 @@ class Deck:
 
     def card(self, card_id: str) -> Card:
         """Return the card of a question. Raises KeyError for an unknown one, naming the nearest."""
-        return Card(question(card_id), self._practice().of(card_id))
+        return Card(question(card_id), self._reviews().get(card_id, ()))
 
     def grade(self, card_id: str, grade: str) -> Graded:
         """Keep how well a card was known, one of ``GRADES``, and return when it comes back.
@@ -131,7 +131,7 @@ class Deck:
         cannot be kept.
         """
         card = self.card(card_id)
-        message = practice.record(card.id, grade, self._now())
+        message = progress.change(lambda kept: kept.review(card.id, grade, self._now()))
         due = self.card(card_id).due_at
         assert due is not None
         return Graded(due, message)
@@ -141,7 +141,8 @@ class Deck:
 
         Raises KeyError for an unknown card, and ProgressError if that cannot be kept.
         """
-        return practice.take_back(question(card_id).id)
+        card = question(card_id)
+        return progress.change(lambda kept: kept.take_back(card.id))
 
     def waits(self, card: Card) -> dict[str, timedelta]:
         """Return after how long ``card`` would come back, by grade."""
@@ -161,10 +162,10 @@ class Deck:
 
     __repr__ = __str__
 
-    def _practice(self) -> Practice:
-        found = practice.read()
+    def _reviews(self) -> Mapping[str, tuple[Review, ...]]:
+        found = progress.read()
         self.message = found.message or self.message
-        return found
+        return found.reviews
 
 
 def suggested_grade(covered: int, points: int) -> str:

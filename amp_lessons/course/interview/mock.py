@@ -10,14 +10,14 @@ from dataclasses import dataclass
 from amp_lessons._base.arguments import require_whole
 from amp_lessons._base.text.nearest import did_you_mean
 from amp_lessons._base.text.words import counted
+from amp_lessons.course import progress
 from amp_lessons.course.exercises import Exercise, Report
 from amp_lessons.course.interview.deck import suggested_grade
 from amp_lessons.course.interview.designs import Round, design
 from amp_lessons.course.interview.planning import QUESTION_MINUTES, Asked, another, follow_up, planned
 from amp_lessons.course.interview.questions import LEVELS
 from amp_lessons.course.interview.reporting import MockReport, Turn
-from amp_lessons.course.keeping import practice
-from amp_lessons.course.keeping.progress import ProgressError
+from amp_lessons.course.progress import Learner, ProgressError
 
 
 def time_left(seconds: float) -> str:
@@ -205,16 +205,16 @@ class Interview(ABC):
         """Keep it at once: an interrupted interview loses nothing. It goes on where that is impossible."""
         if turn.asked.question_id:
             grade = suggested_grade(len(turn.covered), len(turn.asked.points))
-            self._tell(lambda: practice.record(turn.asked.question_id, grade, in_mock=True))
+            self._change(lambda kept: kept.review(turn.asked.question_id, grade, in_mock=True))
 
     def _forget(self, turn: Turn) -> None:
         if turn.asked.question_id:
-            self._tell(lambda: practice.take_back(turn.asked.question_id))
+            self._change(lambda kept: kept.take_back(turn.asked.question_id))
 
-    def _tell(self, kept: Callable[[], str]) -> None:
+    def _change(self, act: Callable[[Learner], None]) -> None:
         """Change the progress file, and note what is wrong with it."""
         try:
-            said = kept()
+            said = progress.change(act)
         except ProgressError as error:
             said = str(error)
         self.message = said or self.message

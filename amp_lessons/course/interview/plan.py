@@ -11,14 +11,10 @@ from dataclasses import dataclass, replace
 from datetime import date, datetime, timedelta
 
 from amp_lessons._base.arguments import require, require_whole
-from amp_lessons.course.exercises import scores
-from amp_lessons.course.exercises.scores import Kept
+from amp_lessons.course import progress
 from amp_lessons.course.interview.coding.tasks import TASKS
 from amp_lessons.course.interview.designs import DESIGNS
-from amp_lessons.course.keeping import plan as keeping
-from amp_lessons.course.keeping import rounds
-from amp_lessons.course.keeping.plan import Planned
-from amp_lessons.course.keeping.rounds import Round, Rounds
+from amp_lessons.course.progress import Learner, Round
 from amp_lessons.course.routes.catalogue import route
 from amp_lessons.course.routes.stops import Core, InLesson
 
@@ -99,24 +95,20 @@ def plan(until: date, minutes: int, today: date) -> Plan:
     require_whole(minutes, "minutes", least=LEAST_MINUTES)
     if until < today:
         raise ValueError(f"{until.isoformat()} is over; today is {today.isoformat()}")
-    kept, marked, coded = scores.read(), keeping.read(), rounds.read()
-    planner = _Planner(until, minutes, today, kept, marked, coded)
+    kept = progress.read()
+    planner = _Planner(until, minutes, today, kept)
     days = tuple(planner.days())
-    messages = dict.fromkeys(filter(None, (kept.message, marked.message, coded.message)))
-    missed = tuple(_missed(marked, _days_of_work(kept, marked, coded), today))
-    return Plan(until, days, tuple(planner.reading), missed, " ".join(messages))
+    return Plan(until, days, tuple(planner.reading), tuple(_missed(kept, today)), kept.message)
 
 
 class _Planner:
     """Fills day after day; ``reading`` is what is still to be read."""
 
-    def __init__(
-        self, until: date, minutes: int, today: date, kept: Kept, marked: Planned, coded: Rounds
-    ) -> None:
+    def __init__(self, until: date, minutes: int, today: date, kept: Learner) -> None:
         self._until, self._minutes, self._today = until, minutes, today
-        self._kept, self._done, self._coded = kept, marked.done, coded
-        self.reading = [item for item in _reading(kept) if item.name not in marked.done]
-        self._designs = [item for item in _designing() if item.name not in marked.done]
+        self._kept, self._done = kept, kept.plan.done
+        self.reading = [item for item in _reading(kept) if item.name not in self._done]
+        self._designs = [item for item in _designing() if item.name not in self._done]
 
     def days(self) -> Iterator[Day]:
         """Yield each day that is left, and the day itself."""
@@ -163,7 +155,7 @@ class _Planner:
 
     def _cards(self, day: date) -> Item:
         """Return a day's cards, done after so many; what a mock interview has asked is no card."""
-        reviews = [each for of_one in self._kept.practice.reviews.values() for each in of_one]
+        reviews = [each for of_one in self._kept.reviews.values() for each in of_one]
         today = sum(each.moment.astimezone().date() == day and not each.in_mock for each in reviews)
         return Item(
             f"cards-{day:%m-%d}",
@@ -198,7 +190,7 @@ class _Planner:
 
     def _code(self, day: date, left: int) -> Item:
         """Return a code round: one that was done on this day, of any seed, else the longest that fits."""
-        kept = self._coded.kept.values()
+        kept = self._kept.rounds.values()
         done = [
             each.minutes for each in kept if _is_done(each) and _day(each.ended_at or each.began_at) == day
         ]
@@ -222,7 +214,7 @@ def _seed(day: date) -> int:
     return day.toordinal() % 1000
 
 
-def _reading(kept: Kept) -> Iterator[Item]:
+def _reading(kept: Learner) -> Iterator[Item]:
     """Yield the sections of the route to an interview that are not done; mocks are planned by themselves."""
     for stop in route("interview").stops:
         if isinstance(stop, Core):
@@ -235,13 +227,13 @@ def _reading(kept: Kept) -> Iterator[Item]:
             yield Item(name, str(stop), stop.minutes, "amp-lessons lab")
 
 
-def _days_of_work(kept: Kept, marked: Planned, coded: Rounds) -> set[date]:
+def _days_of_work(kept: Learner) -> set[date]:
     """Return the days on which something was practised, written, read to its end or marked."""
-    reviews = [each.at for of_one in kept.practice.reviews.values() for each in of_one]
-    solved = [each.solved_at for each in kept.progress.records.values() if each.solved_at]
-    begun = [each.began_at for each in coded.kept.values()]
-    moments = [*reviews, *solved, *begun, *kept.cores.done_at.values()]
-    return {_day(moment) for moment in moments} | {date.fromisoformat(day) for day in marked.done.values()}
+    reviews = [each.at for of_one in kept.reviews.values() for each in of_one]
+    solved = [each.solved_at for each in kept.records.values() if each.solved_at]
+    begun = [each.began_at for each in kept.rounds.values()]
+    moments = [*reviews, *solved, *begun, *kept.cores.values()]
+    return {_day(moment) for moment in moments} | {date.fromisoformat(day) for day in kept.plan.done.values()}
 
 
 def _day(moment: str) -> date:
@@ -249,9 +241,10 @@ def _day(moment: str) -> date:
     return datetime.fromisoformat(moment).astimezone().date()
 
 
-def _missed(marked: Planned, worked: set[date], today: date) -> Iterator[date]:
+def _missed(kept: Learner, today: date) -> Iterator[date]:
     """Yield the days since the plan began on which nothing was done."""
-    day = date.fromisoformat(marked.began) if marked.began else today
+    worked = _days_of_work(kept)
+    day = date.fromisoformat(kept.plan.began) if kept.plan.began else today
     while day < today:
         if day not in worked:
             yield day

@@ -19,8 +19,8 @@ from typing import Any
 
 import amp_lessons
 from amp_lessons._base import files
+from amp_lessons.course import progress
 from amp_lessons.course.interview.proving import Proof, proof_cell, prove_cell
-from amp_lessons.course.keeping import progress
 
 _PACKAGE = Path(amp_lessons.__file__).parent
 _DATA = {".py", ".json", ".yaml"}

@@ -5,9 +5,10 @@ from __future__ import annotations
 from amp_lessons._base.text.tables import Table
 from amp_lessons._base.text.words import counted, listed
 from amp_lessons.course.exercises import scores
-from amp_lessons.course.exercises.scores import Kept, Score
+from amp_lessons.course.exercises.scores import Score
 from amp_lessons.course.lessons import shipped
 from amp_lessons.course.lessons.shipped import Head
+from amp_lessons.course.progress import Learner
 from amp_lessons.course.routes.catalogue import ABLE_TO, ROUTES
 from amp_lessons.course.routes.stops import Route, duration
 
@@ -15,14 +16,14 @@ _MOST_NAMED = 4  # exercises that are due; `amp-lessons progress` names them all
 _HEAD = ("lesson", "core", "deeper", "exercises solved", "questions answered")
 
 
-def table(kept: Kept) -> Table:
+def table(kept: Learner) -> Table:
     """Return one row a lesson, and what is due. Raises FileNotFoundError where the lessons did not come."""
     found = _scored(kept)
     rows = [_row(head, score) for head, score in found]
     return Table(_HEAD, rows, _caption(found), _notes(kept))
 
 
-def as_markdown(route: Route, kept: Kept) -> str:
+def as_markdown(route: Route, kept: Learner) -> str:
     """Return a route's stops as steps, what was done marked, above all lessons; links lead to neighbours."""
     found = _scored(kept)
     lessons = "\n".join(_item(head, score) for head, score in found)
@@ -30,7 +31,7 @@ def as_markdown(route: Route, kept: Kept) -> str:
     return "\n\n".join([*steps, f"**{_caption(found)}**", lessons, *_notes(kept)])
 
 
-def _scored(kept: Kept) -> list[tuple[Head, Score]]:
+def _scored(kept: Learner) -> list[tuple[Head, Score]]:
     return [(head, scores.score(head.number, kept)) for head in shipped.heads()]
 
 
@@ -39,7 +40,7 @@ def _caption(found: list[tuple[Head, Score]]) -> str:
     return f"{done} of {counted(len(found), 'core')} done; {hours([head for head, _ in found])}"
 
 
-def _notes(kept: Kept) -> list[str]:
+def _notes(kept: Learner) -> list[str]:
     return [due(kept), *filter(None, [kept.message])]
 
 
@@ -77,7 +78,7 @@ def _state(score: Score) -> str:
     return "begun" if score.core.answered or score.core.tried else "not begun"
 
 
-def due(kept: Kept) -> str:
+def due(kept: Learner) -> str:
     """Describe what is due for repetition, of all lessons."""
     exercises = [f"{each.title} (lesson {each.lesson})" for each in scores.due_exercises(kept)]
     named, others, cards = exercises[:_MOST_NAMED], len(exercises[_MOST_NAMED:]), scores.due_cards(kept)
@@ -86,12 +87,12 @@ def due(kept: Kept) -> str:
     return f"Due for repetition: {listed(named)}." if named else "Nothing is due for repetition now."
 
 
-def chosen(kept: Kept) -> Route | None:
+def chosen(kept: Learner) -> Route | None:
     """Return the route that the learner chose; None before a choice, and where it is gone meanwhile."""
-    return next((each for each in ROUTES if each.id == kept.chosen.route), None)
+    return next((each for each in ROUTES if each.id == kept.route), None)
 
 
-def next_step(route: Route, kept: Kept) -> str:
+def next_step(route: Route, kept: Learner) -> str:
     """Say what comes next on a route."""
     stop = route.next_stop(kept)
     if stop is None:

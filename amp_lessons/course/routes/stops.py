@@ -7,8 +7,8 @@ from urllib.parse import quote
 
 from amp_lessons._base.text.words import counted
 from amp_lessons.course.exercises import scores
-from amp_lessons.course.exercises.scores import Kept
 from amp_lessons.course.lessons import shipped
+from amp_lessons.course.progress import Learner
 from amp_lessons.course.routes import minutes
 from amp_lessons.course.routes.minutes import Section
 
@@ -31,9 +31,9 @@ class Core:
         """Return a link to the lesson in ``folder``: "", or a path that ends with a slash."""
         return f"[lesson {self.lesson}]({folder}{shipped.head_of(self.lesson).file})"
 
-    def done(self, kept: Kept) -> bool:
+    def done(self, kept: Learner) -> bool:
         """Return whether the core was done."""
-        return self.lesson in kept.cores.done_at
+        return self.lesson in kept.cores
 
 
 @dataclass(frozen=True)
@@ -66,7 +66,7 @@ class InLesson:
         file = shipped.head_of(self.lesson).file
         return f"[{self.lesson}, *{self.heading}*]({folder}{file}#{anchor(self.heading)})"
 
-    def done(self, kept: Kept) -> bool:
+    def done(self, kept: Learner) -> bool:
         """Return whether the section asks for something, and all of it was answered or tried."""
         code = "\n".join(each.code for each in self._sections)
         part = scores.part_of(self.lesson, code, kept)
@@ -88,7 +88,7 @@ class Command:
         """Return the command as code, with what it does."""
         return f"`{self.text}`, {self.what}"
 
-    def done(self, kept: Kept) -> bool:
+    def done(self, kept: Learner) -> bool:
         """Return False: nobody notes what is done outside lessons."""
         return False
 
@@ -125,7 +125,7 @@ class Route:
         """Whether a lesson, by its number, is the last stop."""
         return getattr(self.stops[-1], "lesson", None) == lesson
 
-    def next_stop(self, kept: Kept) -> Stop | None:
+    def next_stop(self, kept: Learner) -> Stop | None:
         """Return the stop behind the last one that was done, the first at first; None behind the last.
 
         Not everything leaves a trace: who goes on behind what was done last repeats nothing.
@@ -134,7 +134,7 @@ class Route:
         behind = self.stops[done[-1] + 1 if done else 0 :]
         return behind[0] if behind else None
 
-    def steps(self, kept: Kept | None = None) -> str:
+    def steps(self, kept: Learner | None = None) -> str:
         """Return the stops as a numbered list in markdown; links lead to neighbours.
 
         With what a learner has ``kept``, what was done is marked, and what comes next.

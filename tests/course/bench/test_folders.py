@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from amp_lessons.course import progress
 from amp_lessons.course.bench import folders
 from amp_lessons.course.bench.folders import (
     FolderInUseError,
@@ -22,7 +23,6 @@ from amp_lessons.course.bench.folders import (
     shipped_folder,
 )
 from amp_lessons.course.bench.results import Recording, Setup, UnwritableResultsError, read, write
-from amp_lessons.course.keeping import progress
 from tests.course.bench.test_results import SETUP, _recording, _result
 
 

@@ -14,8 +14,8 @@ import pytest
 import torch
 
 from amp_lessons import clinic, exercises
+from amp_lessons.course import progress
 from amp_lessons.course.exercises import shelf
-from amp_lessons.course.keeping import progress
 from tests.course.exercises.spots import notebook_cell
 
 EXERCISES = exercises.catalog()

@@ -9,20 +9,25 @@ from datetime import timedelta
 import pytest
 
 from amp_lessons import exercises, views
+from amp_lessons.course import progress
 from amp_lessons.course.exercises import own_code, repetition
-from amp_lessons.course.keeping import practice, progress, written
 from tests.course.exercises.spots import notebook_cell
+from tests.course.keep import keep
 
 ID = "decode_bits"
 
 
+def checked(passed):
+    return progress.change(lambda kept: repetition.record_check(ID, passed, "", kept))
+
+
 def days_ago(days):
-    return practice.utc_now() - timedelta(days=days)
+    return progress.utc_now() - timedelta(days=days)
 
 
 def solve(days, **record):
     """Let the exercise have been solved so many days ago."""
-    progress.record_try(ID, True)
+    keep("record_try", ID, True)
     content = json.loads(progress.path().read_text())
     content["exercises"][ID] |= {"solved_at": days_ago(days).isoformat(), **record}
     progress.path().write_text(json.dumps(content))
@@ -34,7 +39,7 @@ def due():
 
 def test_what_is_not_solved_is_never_due():
     assert due() == []
-    progress.record_try(ID, False)
+    keep("record_try", ID, False)
     assert due() == []
 
 
@@ -43,11 +48,11 @@ def test_it_is_due_after_two_days_and_then_after_eleven():
     assert due() == []
     solve(days=2)
     assert due() == [ID]
-    practice.record(ID, "good", days_ago(0))
+    keep("review", ID, "good", days_ago(0))
     assert due() == []
     solve(days=13)
-    progress.change_section(practice.SECTION, lambda _: None)
-    practice.record(ID, "good", days_ago(11))
+    keep("take_back", ID)
+    keep("review", ID, "good", days_ago(11))
     assert due() == [ID]
 
 
@@ -59,12 +64,12 @@ def test_whoever_has_seen_the_solution_repeats_it_sooner():
 def test_a_check_counts_when_it_is_due_and_once():
     solve(days=1)
     for _ in range(2):
-        assert repetition.record_check(ID, True) == ""
-    assert practice.read().of(ID) == ()
+        assert checked(True) == ""
+    assert progress.read().reviews.get(ID, ()) == ()
     solve(days=2)
     for passed in (False, True, True):
-        repetition.record_check(ID, passed)
-    assert [review.grade for review in practice.read().of(ID)] == ["again"]
+        checked(passed)
+    assert [review.grade for review in progress.read().reviews.get(ID, ())] == ["again"]
     assert progress.read().of(ID).tries == 1
 
 
@@ -72,7 +77,7 @@ def test_a_check_of_a_solved_exercise_is_a_repetition():
     solve(days=5)
     solution = exercises.shelf.find(ID).solution
     assert exercises.check(ID, solution).passed
-    assert [review.grade for review in practice.read().of(ID)] == ["good"]
+    assert [review.grade for review in progress.read().reviews.get(ID, ())] == ["good"]
     assert due() == []
 
 
@@ -80,14 +85,14 @@ def test_a_damaged_file_is_named_by_the_check_that_finds_it(progress_home):
     progress_home.mkdir()
     for damage in ("{", '{"schema": 1, "exercises": {}, "practice": 7}'):
         progress.path().write_text(damage)
-        assert "progress.damaged-" in repetition.record_check(ID, False)
-        assert repetition.record_check(ID, False) == ""
+        assert "progress.damaged-" in checked(False)
+        assert checked(False) == ""
 
 
 def test_solving_it_anew_begins_anew():
     solve(days=30)
-    practice.record(ID, "again", days_ago(20))
-    progress.reset(ID)
+    keep("review", ID, "again", days_ago(20))
+    keep("forget", ID)
     solve(days=1)
     assert due() == []
 
@@ -99,7 +104,7 @@ def test_the_card_and_the_overview_say_so():
     card.refresh()
     assert "It is due for repetition: empty the cell" in card.status
     assert str(exercises.overview()).count(repetition.DUE) == 1
-    practice.record(ID, "good")
+    keep("review", ID, "good")
     card.refresh()
     assert repetition.DUE not in card.status
 
@@ -130,7 +135,7 @@ def hand_in():
 
 
 def grades():
-    return [review.grade for review in practice.read().of(ID)]
+    return [review.grade for review in progress.read().reviews.get(ID, ())]
 
 
 def codes(report):
@@ -168,24 +173,24 @@ def test_the_same_words_count_when_the_empty_cell_was_checked_before(hand_in):
 def test_a_cell_emptied_for_the_last_repetition_is_not_empty_for_the_next(hand_in):
     hand_in()
     solve(days=30)
-    written.record_empty(ID)
+    keep("keep_emptied", ID)
     content = json.loads(progress.path().read_text())
-    content[written.SECTION][ID]["emptied_at"] = days_ago(29).isoformat()
+    content["written"][ID]["emptied_at"] = days_ago(29).isoformat()
     progress.path().write_text(json.dumps(content))
     assert "same_code" in codes(hand_in())
 
 
 def test_a_patient_that_is_ill_again_begins_the_repetition():
     ill = exercises.shelf.find("heal_snail")
-    progress.record_try(ill.id, True)
-    written.record_version(ill.id, ill.solution_source)
+    keep("record_try", ill.id, True)
+    keep("keep_version", ill.id, ill.solution_source)
     content = json.loads(progress.path().read_text())
     content["exercises"][ill.id] |= {"solved_at": days_ago(5).isoformat()}
     progress.path().write_text(json.dumps(content))
-    assert repetition.handed_in_again(ill.id, ill.solution_source)[0] is not None
+    assert repetition.handed_in_again(ill.id, ill.solution_source, progress.read()) is not None
     assert not exercises.check(ill.id, notebook_cell(ill.stub)["train_snail"]).attempted
-    assert practice.read().of(ill.id) == ()
-    assert repetition.handed_in_again(ill.id, ill.solution_source)[0] is None
+    assert progress.read().reviews.get(ill.id, ()) == ()
+    assert repetition.handed_in_again(ill.id, ill.solution_source, progress.read()) is None
 
 
 def test_what_was_written_is_kept(hand_in):
@@ -223,7 +228,7 @@ def test_where_no_source_can_be_had_a_repetition_counts_as_before():
 def test_damaged_code_is_no_trouble(hand_in, progress_home):
     hand_in()
     content = json.loads(progress.path().read_text())
-    content[written.SECTION] = {ID: {"versions": 7, "emptied_at": ""}}
+    content["written"] = {ID: {"versions": 7, "emptied_at": ""}}
     progress.path().write_text(json.dumps(content))
     assert "the code that you wrote could not be read" in str(hand_in())
     assert exercises.written_by_you(ID).newest is not None

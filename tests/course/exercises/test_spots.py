@@ -83,7 +83,7 @@ def tried(request, tmp_path_factory):
     return list(zip(found, unsolved, solved, strict=True)), notebook.cells[between].outputs[0].text
 
 
-TRIES = """from amp_lessons.course.keeping import progress
+TRIES = """from amp_lessons.course import progress
 print({name: record.tries for name, record in progress.read().records.items()})"""
 
 

@@ -7,9 +7,10 @@ from dataclasses import replace
 import pytest
 
 from amp_lessons import clinic, exercises
+from amp_lessons.course import progress
 from amp_lessons.course.interview.coding import tasks
 from amp_lessons.course.interview.coding.rounds import CodeRound
-from amp_lessons.course.keeping import progress, rounds
+from tests.course.keep import keep
 
 SEEDS = range(40)
 
@@ -235,8 +236,11 @@ def test_it_goes_on_where_nothing_can_be_kept(progress_home):
 
 def test_only_the_newest_rounds_are_kept():
     for seed in range(40):
-        assert rounds.record(f"stable_softmax {seed} 10", rounds.Round(10, "2026-11-25T10:00:00+00:00")) == ""
-    kept = rounds.read().kept
+        assert (
+            keep("keep_round", f"stable_softmax {seed} 10", progress.Round(10, "2026-11-25T10:00:00+00:00"))
+            == ""
+        )
+    kept = progress.read().rounds
     assert len(kept) == 30
     assert list(kept)[-1] == "stable_softmax 39 10"
 

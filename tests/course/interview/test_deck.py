@@ -8,9 +8,10 @@ from datetime import datetime, timedelta, timezone
 import pytest
 
 from amp_lessons import interview
+from amp_lessons.course import progress
 from amp_lessons.course.interview.deck import Deck, suggested_grade, wait
-from amp_lessons.course.keeping import practice, progress
-from amp_lessons.course.keeping.practice import Review
+from amp_lessons.course.progress import Review
+from tests.course.keep import keep
 
 START = datetime(2026, 3, 2, 9, 0, tzinfo=timezone.utc)
 
@@ -75,7 +76,7 @@ def test_a_day_has_room_for_so_many_new_cards(clock):
     deck = Deck(now=clock, new_a_day=2)
     while card := deck.next():
         deck.grade(card.id, "easy")
-    assert len(practice.read().reviews) == 2
+    assert len(progress.read().reviews) == 2
     clock.wait(days=1)
     assert len(deck.new()) == 2
 
@@ -111,7 +112,7 @@ def test_the_waits_are_those_that_grading_leads_to(clock):
     deck = Deck(now=clock)
     card = deck.next()
     for grade, waits in deck.waits(card).items():
-        progress.reset()
+        keep("forget")
         assert deck.grade(card.id, grade).due_at - clock.at == waits
 
 
@@ -121,7 +122,7 @@ def test_a_grade_or_card_that_is_none_is_refused_and_nothing_is_kept(clock):
         deck.grade("loss_scaling.why", "perfect")
     with pytest.raises(KeyError, match=r"did you mean loss_scaling\.why"):
         deck.grade("loss_scaling.whi", "good")
-    assert practice.read().reviews == {}
+    assert progress.read().reviews == {}
 
 
 def test_two_learners_have_decks_of_their_own(clock, monkeypatch, tmp_path):

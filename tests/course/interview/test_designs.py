@@ -8,9 +8,9 @@ import inspect
 import pytest
 
 from amp_lessons import interview
+from amp_lessons.course import progress
 from amp_lessons.course.interview import DESIGNS, DesignRound
 from amp_lessons.course.interview.questions import placeholders
-from amp_lessons.course.keeping import practice
 from amp_lessons.course.routes.minutes import DESIGN_MINUTES
 from tests.course.interview.test_bank import MOST_WORDS, numbers_typed
 from tests.course.interview.test_mock import Clock
@@ -78,7 +78,7 @@ def test_constraints_come_in_stages_and_answers_after_the_last(design):
     round.answer(*range(len(round.asked.points)))
     assert round.report.strengths == (design.stages[-1].title,)
     assert str(round.report).startswith(f"System design: {design.title}")
-    assert practice.read().reviews == {}
+    assert progress.read().reviews == {}
 
 
 def test_an_unknown_design_is_answered_with_the_nearest():

@@ -6,6 +6,7 @@ import pytest
 
 from amp_lessons import clinic, exercises, interview
 from amp_lessons._base.text import prose
+from amp_lessons.course import progress
 from amp_lessons.course.exercises import shelf
 from amp_lessons.course.exercises.report.results import Finding
 from amp_lessons.course.interview import FollowUp, Mock
@@ -18,7 +19,7 @@ from amp_lessons.course.interview.planning import (
     nearest_sentence,
     planned,
 )
-from amp_lessons.course.keeping import practice, progress
+from tests.course.keep import keep
 
 
 class Clock:
@@ -204,7 +205,7 @@ def test_a_follow_up_of_its_own_comes_with_an_answer_and_points():
     mock = Mock("senior", 45, 0, Clock())
     mock.asked = follows
     mock.answer(0)
-    assert practice.read().reviews == {}, "it is part of another card"
+    assert progress.read().reviews == {}, "it is part of another card"
     first = interview.question("loss_scaling.two_optimizers").question
     assert f"{first} What if both losses share parameters?" in " ".join(str(mock.report).split())
 
@@ -254,14 +255,14 @@ def test_an_answer_can_be_taken_back_and_so_can_those_before():
     mock = Mock("senior", 45, 3, clock)
     assert not mock.take_back()
     first, coming = mock.asked, list(mock._coming)
-    practice.record(first.question_id, "easy")
+    keep("review", first.question_id, "easy")
     clock.at += 30
     mock.answer()
     mock.answer(0)
     while mock.turns:
         assert mock.take_back()
     assert (mock.asked, mock._coming, mock.closed) == (first, coming, ())
-    assert {id: [each.grade for each in kept] for id, kept in practice.read().reviews.items()} == {
+    assert {id: [each.grade for each in kept] for id, kept in progress.read().reviews.items()} == {
         first.question_id: ["easy"]
     }
     clock.at += 10
@@ -577,7 +578,7 @@ def test_each_answer_is_kept_at_once():
     mock = Mock("senior", 45, 0, Clock())
     first = mock.asked.question_id
     mock.answer()
-    assert [review.grade for review in practice.read().of(first)] == ["again"]
+    assert [review.grade for review in progress.read().reviews.get(first, ())] == ["again"]
 
 
 def test_it_goes_on_where_nothing_can_be_kept(progress_home):

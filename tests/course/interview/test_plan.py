@@ -9,10 +9,9 @@ import pytest
 from amp_lessons.course.interview.coding.rounds import CodeRound
 from amp_lessons.course.interview.designs import DESIGNS
 from amp_lessons.course.interview.plan import LEAST_MINUTES, plan
-from amp_lessons.course.keeping import cores, practice, progress
-from amp_lessons.course.keeping import plan as keeping
 from amp_lessons.course.routes.catalogue import route
 from amp_lessons.course.routes.stops import Core
+from tests.course.keep import keep
 
 TODAY = date(2026, 12, 2)
 FRIDAY = TODAY + timedelta(days=9)
@@ -76,7 +75,7 @@ def test_in_nine_days_there_are_all_designs_and_the_sheet_twice(minutes):
 
 
 def test_a_design_that_was_done_is_not_asked_for_again_nor_another_on_its_day():
-    keeping.mark(["design-pretrain"], TODAY)
+    keep("mark", ["design-pretrain"], TODAY)
     made = plan(TODAY + timedelta(days=5), 60, TODAY)
     assert [item.name for item in made.today.items if item.name.startswith("design")] == ["design-pretrain"]
     assert made.today.items[0].done
@@ -88,9 +87,9 @@ def test_the_same_day_gives_the_same_plan():
 
 
 def test_what_was_marked_today_is_shown_and_has_taken_its_minutes():
-    keeping.record(FRIDAY, 40, TODAY)
+    keep("plan_for", FRIDAY, 40, TODAY)
     before = plan(FRIDAY, 40, TODAY)
-    keeping.mark(["01-interview"], TODAY)
+    keep("mark", ["01-interview"], TODAY)
     after = plan(FRIDAY, 40, TODAY)
     assert after.named("01-interview").done
     assert after.today.minutes <= 40
@@ -100,13 +99,13 @@ def test_what_was_marked_today_is_shown_and_has_taken_its_minutes():
 
 
 def test_a_missed_day_is_named_and_its_work_moves_on():
-    keeping.record(FRIDAY, 40, TODAY)
+    keep("plan_for", FRIDAY, 40, TODAY)
     first = plan(FRIDAY, 40, TODAY)
     later = plan(FRIDAY, 40, TODAY + timedelta(days=2))
     assert later.missed == (TODAY, TODAY + timedelta(days=1))
     assert starting(first, "0")[0] == first.today.items[1].name == "01-interview"
     assert starting(later, "0") == starting(first, "0"), "all that was to be read still is"
-    keeping.mark(["01-interview"], TODAY + timedelta(days=1))
+    keep("mark", ["01-interview"], TODAY + timedelta(days=1))
     assert plan(FRIDAY, 40, TODAY + timedelta(days=2)).missed == (TODAY,)
 
 
@@ -116,17 +115,17 @@ def test_what_leaves_a_trace_is_seen():
     made = plan(until, 60, today)
     assert not any(item.done for item in made.today.items)
     for number in range(5):
-        practice.record(f"asked.{number}", "good", now, in_mock=True)
+        keep("review", f"asked.{number}", "good", now, in_mock=True)
     assert not any(item.done for item in plan(until, 60, today).today.items), "a mock turns no card"
     for number in range(5):
-        practice.record(f"question.{number}", "good", now)
-    cores.record("10")
+        keep("review", f"question.{number}", "good", now)
+    keep("end_core", "10")
     code = next(item for item in made.today.items if item.name.startswith("code"))
     CodeRound(10, 1 + int(code.how.split()[-1])).end()  # of whatever seed
     again = plan(until, 60, today)
     assert {item.name.split("-")[0] for item in again.today.items if item.done} == {"cards", "code"}
     assert "10-core" not in names(again)
-    keeping.record(until, 60, today)
+    keep("plan_for", until, 60, today)
     assert plan(until, 60, today + timedelta(days=1)).missed == ()
 
 
@@ -139,12 +138,3 @@ def test_what_cannot_be_planned_is_refused():
         plan("2026-12-04", 40, TODAY)
     with pytest.raises(ValueError, match="nothing in the plan is called 'x'; today there are cards-"):
         plan(FRIDAY, 40, TODAY).named("x")
-
-
-@pytest.mark.parametrize("damage", ['{"until": 7}', '{"until": "Friday"}', '{"done": {"x": "soon"}}', "[1]"])
-def test_a_damaged_plan_is_begun_anew_in_words(progress_home, damage):
-    progress_home.mkdir()
-    progress.path().write_text(f'{{"schema": 1, "exercises": {{}}, "plan": {damage}}}')
-    found = keeping.read()
-    assert found.until == ""
-    assert "the plan for your interview could not be read" in found.message

@@ -9,9 +9,9 @@ import pytest
 import torch
 
 from amp_lessons import interview
+from amp_lessons.course import progress
 from amp_lessons.course.interview import proving
 from amp_lessons.course.interview.questions import fill, placeholders
-from amp_lessons.course.keeping import progress
 from tests.course.interview.test_bank import MOST_WORDS
 
 QUESTIONS = interview.QUESTIONS

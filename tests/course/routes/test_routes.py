@@ -7,12 +7,13 @@ import re
 import pytest
 
 from amp_lessons import quizzes
+from amp_lessons.course import progress
 from amp_lessons.course.exercises import scores
-from amp_lessons.course.keeping import answers, cores, progress
 from amp_lessons.course.lessons import shipped
 from amp_lessons.course.routes import minutes, overview
 from amp_lessons.course.routes.catalogue import ABLE_TO, FOR_SOME, ROUTES, route
 from amp_lessons.course.routes.stops import Command, Core, InLesson, Route, anchor
+from tests.course.keep import keep
 
 TWO = Route("two", "Two", "to try", (Core("00"), Command("ls", "lists"), InLesson("03", "floor"), Core("01")))
 HEADS = shipped.heads()
@@ -75,19 +76,19 @@ def test_what_is_for_some_is_on_a_route_of_theirs():
 
 def test_the_next_step_is_behind_what_was_done_last():
     def step():
-        return str(TWO.next_stop(scores.read()))
+        return str(TWO.next_stop(progress.read()))
 
     assert step().startswith("lesson 00")
-    cores.record("00")
+    keep("end_core", "00")
     assert step() == "ls, lists"
     floor = minutes.with_subsections("03", "floor")[0].code
     asked = [each.id for each in quizzes.of_lesson("03") if f'"{each.id}"' in floor]
     for id in asked:
-        answers.record(id, True)
+        keep("answer", id, True)
     assert step().startswith("lesson 01"), f"{asked} were answered"
-    cores.record("01")
-    assert TWO.next_stop(scores.read()) is None
-    assert overview.next_step(TWO, scores.read()) == "“Two”: you have been through all of it."
+    keep("end_core", "01")
+    assert TWO.next_stop(progress.read()) is None
+    assert overview.next_step(TWO, progress.read()) == "“Two”: you have been through all of it."
 
 
 def test_anchors_are_those_of_jupyterlab():
@@ -97,10 +98,10 @@ def test_anchors_are_those_of_jupyterlab():
 
 def test_the_map_counts_what_was_done_of_each_lesson():
     asked = quizzes.of_lesson("01")
-    answers.record(asked[0].id, False)
-    progress.record_try("decode_bits", True)
-    cores.record("00")
-    table = overview.table(scores.read())
+    keep("answer", asked[0].id, False)
+    keep("record_try", "decode_bits", True)
+    keep("end_core", "00")
+    table = overview.table(progress.read())
     first, second, *_ = table.records
     assert table.caption.startswith(f"1 of {len(HEADS)} cores done; all cores take ")
     assert first["core"].endswith(" min, done")
@@ -112,8 +113,8 @@ def test_the_map_counts_what_was_done_of_each_lesson():
 def test_what_is_asked_about_curves_counts_where_it_is_asked():
     curves = [each.id for each in quizzes.of_lesson("06") if each.id.startswith("curves.")]
     for id in curves[:2]:
-        answers.record(id, True)
-    kept = scores.read()
+        keep("answer", id, True)
+    kept = progress.read()
     assert scores.part_of("06", "views.CurveQuiz()", kept).answered == 2
     part = scores.part_of("06", "views.CurveQuiz(range(2, 6))", kept)
     assert (part.questions, part.answered) == (4, 1)
@@ -124,3 +125,8 @@ def test_unknown_routes_and_sections_are_refused():
         route("year")
     with pytest.raises(ValueError, match="lesson 03 has no heading whose cell is called 'roof'"):
         _ = InLesson("03", "roof").minutes
+
+
+def test_a_route_that_is_gone_meanwhile_counts_as_none():
+    keep("choose", "by train")
+    assert overview.chosen(progress.read()) is None

@@ -6,9 +6,9 @@ from IPython.core.interactiveshell import InteractiveShell
 
 from amp_lessons import exercises, views
 from amp_lessons.audit.findings import failed, passed, todo
+from amp_lessons.course import progress
 from amp_lessons.course.exercises import SideBySide
 from amp_lessons.course.exercises.report.results import Report
-from amp_lessons.course.keeping import progress
 from amp_lessons.course.views.widgets.checked import Checked, are_powers_of_two, comparison_picture, describe
 
 LOSS = SideBySide("loss of each epoch", "epoch", (1.0, 0.5, 0.25), (1.0, 0.5, 0.9))

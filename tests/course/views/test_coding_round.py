@@ -8,8 +8,8 @@ import re
 import pytest
 
 from amp_lessons import views
+from amp_lessons.course import progress
 from amp_lessons.course.interview.coding import tasks
-from amp_lessons.course.keeping import rounds
 from tests.course.views.hands import press
 
 
@@ -38,7 +38,7 @@ def defined(room, source):
 
 def test_nothing_runs_before_start(room):
     assert "a blank page" in room._said.value
-    assert rounds.read().kept == {}
+    assert progress.read().rounds == {}
     with pytest.raises(ValueError, match="press Start"):
         room.hand_in(None)
     with pytest.raises(ValueError, match="press Start"):

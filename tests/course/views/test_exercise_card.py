@@ -4,8 +4,8 @@ import re
 import pytest
 
 from amp_lessons import exercises, views
+from amp_lessons.course import progress
 from amp_lessons.course.exercises import shelf
-from amp_lessons.course.keeping import progress
 
 
 @pytest.fixture

@@ -8,9 +8,9 @@ import pytest
 
 from amp_lessons import interview, views
 from amp_lessons._base.text import prose
+from amp_lessons.course import progress
 from amp_lessons.course.interview import Deck
 from amp_lessons.course.interview.planning import asked_question
-from amp_lessons.course.keeping import practice, progress
 from tests.course.views.hands import press
 
 WHY = "loss_scaling.why"
@@ -36,7 +36,7 @@ def test_a_card_is_turned_ticked_and_graded():
     assert [box.description for box in cards._rubric._points.children] == list(interview.question(WHY).points)
     tick(cards._rubric, 0, 1, 2)
     cards.grade()
-    assert [review.grade for review in practice.read().of(WHY)] == ["good"]
+    assert [review.grade for review in progress.read().reviews.get(WHY, ())] == ["good"]
     assert cards.card.id != WHY
     assert "0 to repeat now, 9 new ones for today" in cards.status
 
@@ -45,7 +45,7 @@ def test_the_grades_say_when_the_card_comes_back():
     cards = views.FlashCards(first=WHY)
     cards.turn()
     press(cards, "easy: in 8 days")
-    assert [review.grade for review in practice.read().of(WHY)] == ["easy"]
+    assert [review.grade for review in progress.read().reviews.get(WHY, ())] == ["easy"]
 
 
 def test_a_proof_is_shown_below_the_card():
@@ -175,7 +175,7 @@ def test_the_last_grade_is_taken_back():
     cards.grade("again")
     press(cards, "Take the last grade back")
     assert cards.card.id == WHY
-    assert practice.read().of(WHY) == ()
+    assert progress.read().reviews.get(WHY, ()) == ()
     assert cards._back.layout.display == "none"
 
 

@@ -9,12 +9,13 @@ from pathlib import Path
 import pytest
 
 from amp_lessons import exercises, views
+from amp_lessons.course import progress
 from amp_lessons.course.exercises import scores
-from amp_lessons.course.keeping import cores, practice, progress
 from amp_lessons.course.lessons import shipped
 from amp_lessons.course.lessons.shipped import parted
 from amp_lessons.course.quizzes import Choice, Question, of_lesson, question
 from amp_lessons.course.views.widgets import counting
+from tests.course.keep import keep
 from tests.notebook_rules import source
 
 NOTEBOOKS = sorted((Path(__file__).parents[3] / "notebooks").glob("*.ipynb"))
@@ -46,7 +47,7 @@ def test_of_a_curve_the_first_answer_is_kept_and_of_a_drawn_question_none():
     for number in (1, 7):  # one of the core, one of a deeper section
         curves.number = number
         curves.choose("a")
-    found = scores.score("06", scores.read())
+    found = scores.score("06", progress.read())
     assert (found.core.answered, found.deeper.answered) == (1, 1)
     assert f"{found.core.unanswered} not answered yet" in strip.said
     drawn = views.Quiz(Question("drawn", "2 + 2?", (Choice("4", "Count.", right=True), Choice("3", "No."))))
@@ -55,11 +56,11 @@ def test_of_a_curve_the_first_answer_is_kept_and_of_a_drawn_question_none():
 
 
 def test_what_is_due_is_named_of_every_lesson(monkeypatch):
-    progress.record_try("loss_scaler", True)
-    practice.record("loss_scaling.why", "again")
+    keep("record_try", "loss_scaler", True)
+    keep("review", "loss_scaling.why", "again")
     assert "Nothing is due" in views.LessonEnd("01").said
-    later = practice.utc_now().replace(year=practice.utc_now().year + 1)
-    monkeypatch.setattr(practice, "utc_now", lambda: later)
+    later = progress.utc_now().replace(year=progress.utc_now().year + 1)
+    monkeypatch.setattr(progress, "utc_now", lambda: later)
     said = views.LessonEnd("01").said
     title = next(each.title for each in exercises.catalog() if each.id == "loss_scaler")
     assert f"Due for repetition: {title} (lesson 03) and 1 interview card (lesson 10)." in said
@@ -72,7 +73,7 @@ def test_stored_it_does_not_say_what_this_learner_did():
     texts = ("text/plain", "text/markdown")
     assert {kind: after[kind] for kind in texts} == {kind: before[kind] for kind in texts}
     assert "text/html" not in after
-    score = scores.score("01", scores.read())
+    score = scores.score("01", progress.read())
     for part in (score.core, score.deeper):
         assert f"{part.questions} questions" in after["text/plain"]
 
@@ -133,23 +134,23 @@ def test_a_core_is_done_when_its_questions_are_answered_and_its_exercises_tried(
     assert "every exercise tried: 1 exercise and 1 question to go." in strip.said
     assert "another 10 minutes, 0 of 1 exercise solved, 0 of 1 question answered." in strip.said
     assert "What is folded below it has 1 exercise and 1 question, and takes 10 more." in strip._holds()
-    progress.record_try("largest_safe_scale", False)
+    keep("record_try", "largest_safe_scale", False)
     answer("scaling.floor", False)
     assert "You have done the core of this lesson; 1 exercise of it not solved yet." in strip.said
-    progress.record_try("largest_safe_scale", True)
+    keep("record_try", "largest_safe_scale", True)
     strip.refresh()
     assert "You have done the core of this lesson." in strip.said
-    assert list(cores.read().done_at) == ["03"]
+    assert list(progress.read().cores) == ["03"]
 
 
 def test_a_core_that_was_not_run_to_its_end_is_not_done(in_two_parts):
-    progress.record_try("largest_safe_scale", True)
+    keep("record_try", "largest_safe_scale", True)
     answer("scaling.floor", True)
-    assert cores.read().done_at == {}
+    assert progress.read().cores == {}
     views.LessonEnd("03")
-    when = cores.read().done_at
+    when = progress.read().cores
     views.LessonEnd("03").refresh()
-    assert cores.read().done_at == when != {}
+    assert progress.read().cores == when != {}
 
 
 def test_an_unknown_lesson_is_refused_with_those_there_are():

@@ -5,11 +5,11 @@ from __future__ import annotations
 import pytest
 
 from amp_lessons import views
-from amp_lessons.course.keeping import cores
 from amp_lessons.course.lessons import shipped
 from amp_lessons.course.quizzes import of_lesson
 from amp_lessons.course.routes.catalogue import ROUTES
 from amp_lessons.course.views.base import shown
+from tests.course.keep import keep
 from tests.course.views.test_lesson_end import answer
 
 LESSONS = len(shipped.heads())
@@ -27,7 +27,7 @@ def test_it_counts_while_it_stands_there_and_names_the_next_step(monkeypatch):
     assert f"0 of {LESSONS} cores done" in page.said
     assert "1. [lesson 00](00_start_here.ipynb) ← next" in page.said
     assert "- **[02 Autocast](02_autocast.ipynb)**: find out which dtype" in page.said
-    cores.record("00")
+    keep("end_core", "00")
     answer(of_lesson("01")[0].id, True)
     last, anew = published[-1]
     assert (last["text/markdown"], anew) == (page.said, True)

@@ -1,8 +1,9 @@
 import pytest
 
-from amp_lessons.course.keeping import answers
+from amp_lessons.course import progress
 from amp_lessons.course.quizzes import Choice, Question, question, questions
 from amp_lessons.course.views import Quiz
+from tests.course.keep import keep
 
 
 def asked():
@@ -46,7 +47,7 @@ def test_the_next_day_the_first_answer_is_shown_and_can_be_put_away():
     Quiz("scaling.floor").choose("abcd"[wrong])
     later = Quiz("scaling.floor")
     said, signs = says(later)
-    assert f"Your first answer, on {answers.read().first['scaling.floor'].at[:10]}. Not quite." in said
+    assert f"Your first answer, on {progress.read().answers['scaling.floor'].at[:10]}. Not quite." in said
     assert signs == [{"amp-wrong"} if k == wrong else set() for k in range(len(floor.choices))]
     assert later.chosen is None, "a stored page must not hold whose answer it was"
     later.children[-1].click()
@@ -55,7 +56,7 @@ def test_the_next_day_the_first_answer_is_shown_and_can_be_put_away():
 
 
 def test_an_answer_kept_by_an_older_version_is_told_without_a_sign():
-    answers.record("scaling.floor", True)
+    keep("answer", "scaling.floor", True)
     said, signs = says(Quiz("scaling.floor"))
     assert "It was right." in said
     assert not any(signs)

@@ -10,7 +10,7 @@ import pytest
 
 from amp_lessons import grading
 from amp_lessons.cli import cli
-from amp_lessons.course.keeping import progress
+from amp_lessons.course import progress
 from tests.teaching.grading.handed_in import HOSTILE, cell_of, hand_in, notebook, solution, write
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]

@@ -91,7 +91,7 @@ def test_a_copy_with_other_names_is_a_copy():
     assert not reading.same_as_any(ast.parse(source.replace("+", "-")).body, [source])
 
 
-def test_learners_are_told_by_folders_and_by_names(tmp_path):
+def test_progresss_are_told_by_folders_and_by_names(tmp_path):
     for name in ("ada.ipynb", "bob_03_loss_scaling.ipynb", "eve/x.ipynb", "eve/.ipynb_checkpoints/y.ipynb"):
         path = tmp_path / name
         path.parent.mkdir(exist_ok=True, parents=True)

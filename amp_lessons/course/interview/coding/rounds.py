@@ -17,16 +17,13 @@ from markupsafe import Markup
 from amp_lessons._base.text import prose
 from amp_lessons._base.text.words import counted
 from amp_lessons.audit.findings import todo
-from amp_lessons.course import exercises
+from amp_lessons.course import exercises, progress
 from amp_lessons.course.exercises import Report
 from amp_lessons.course.exercises.own_code import same_code, source_of
 from amp_lessons.course.interview.coding.review import Pointed, Review
 from amp_lessons.course.interview.coding.tasks import CodeTask, task
 from amp_lessons.course.interview.sections import ToldInSections
-from amp_lessons.course.keeping import rounds
-from amp_lessons.course.keeping.practice import utc_now
-from amp_lessons.course.keeping.progress import ProgressError
-from amp_lessons.course.keeping.rounds import Round, Try
+from amp_lessons.course.progress import ProgressError, Round, Try, utc_now
 
 
 @dataclass
@@ -172,19 +169,19 @@ class CodeRound:
         """Keep it at once: a round that breaks off loses nothing. It goes on where that is impossible."""
         self.kept = replace(kept, seconds=self.used_s)
         try:
-            said = rounds.record(self.key, self.kept)
+            said = progress.change(lambda mine: mine.keep_round(self.key, self.kept))
         except ProgressError as error:
             said = str(error)
         self.message = said or self.message
 
     def _read(self) -> Round | None:
         try:
-            found = rounds.read()
+            found = progress.read()
         except ProgressError as error:
             self.message = str(error)
             return None
         self.message = found.message
-        return found.kept.get(self.key)
+        return found.rounds.get(self.key)
 
 
 def key_of(task_id: str, seed: int, minutes: int) -> str:

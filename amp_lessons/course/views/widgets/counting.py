@@ -5,9 +5,8 @@ from __future__ import annotations
 import weakref
 from typing import Any
 
-from amp_lessons.course.exercises import scores
-from amp_lessons.course.exercises.scores import Kept
-from amp_lessons.course.keeping.progress import ProgressError
+from amp_lessons.course import progress
+from amp_lessons.course.progress import Learner, ProgressError
 from amp_lessons.course.views.base import shown
 from amp_lessons.course.views.base.shown import Shown
 
@@ -54,9 +53,9 @@ def count_again() -> None:
         view.refresh()
 
 
-def kept_or_message() -> tuple[Kept, str]:
+def kept_or_message() -> tuple[Learner, str]:
     """Return what is kept, and why it could not be read: then nothing is."""
     try:
-        return scores.read(), ""
+        return progress.read(), ""
     except ProgressError as error:
-        return Kept(), str(error)
+        return Learner(), str(error)

@@ -11,11 +11,10 @@ from markupsafe import Markup
 from amp_lessons._base.drawing.picture import CAPTION_STYLE
 from amp_lessons._base.drawing.style import ACCENT, GRID
 from amp_lessons._base.text import prose
-from amp_lessons.course import exercises
+from amp_lessons.course import exercises, progress
 from amp_lessons.course.exercises import Exercise, Hint, repetition, shelf, so_far
 from amp_lessons.course.exercises.report import rendering
-from amp_lessons.course.keeping import practice, progress
-from amp_lessons.course.keeping.progress import Record
+from amp_lessons.course.progress import ProgressError, Record
 from amp_lessons.course.views.base.code import code_html
 from amp_lessons.course.views.base.controls import AreYouSure, button, row
 from amp_lessons.course.views.base.shown import Shown
@@ -165,21 +164,21 @@ def _html(shown: Exercise | Hint) -> Markup:
 def _read(exercise_id: str) -> tuple[Record, str]:
     """Return what has been done about an exercise, and say it; hints work where progress cannot be read."""
     try:
-        found, practised = progress.read(), practice.read()
-    except progress.ProgressError as error:
+        found = progress.read()
+    except ProgressError as error:
         return Record(), str(error)
     record = found.of(exercise_id)
     done = so_far(record)
-    due = repetition.is_due(exercise_id, record, practised)
+    due = repetition.is_due(exercise_id, found)
     said = [f"So far: {done}." if done else "Not started yet.", _DUE if due else "", found.message]
-    return record, " ".join(filter(None, [*said, practised.message]))
+    return record, " ".join(filter(None, said))
 
 
 def _what_is_kept(exercise_id: str) -> str:
     """Describe where the learner's code is, or that it is in the cell alone: once code was not kept."""
     try:
         kept = exercises.written_by_you(exercise_id)
-    except progress.ProgressError as error:
+    except ProgressError as error:
         return str(error)
     if kept.newest is None:
         return "What you wrote is in your cell alone: copy it before you empty that."

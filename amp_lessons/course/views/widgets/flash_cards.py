@@ -11,8 +11,7 @@ from amp_lessons._base.drawing.picture import CAPTION_STYLE
 from amp_lessons._base.text import prose
 from amp_lessons.course.interview import Card, Deck
 from amp_lessons.course.interview.deck import suggested_grade, wait
-from amp_lessons.course.keeping.practice import GRADES
-from amp_lessons.course.keeping.progress import ProgressError
+from amp_lessons.course.progress import GRADES, ProgressError
 from amp_lessons.course.views.base.controls import button, focus, row
 from amp_lessons.course.views.base.shown import Shown
 from amp_lessons.course.views.widgets.rubric import Rubric, told

@@ -8,8 +8,8 @@ import ipywidgets
 from markupsafe import Markup
 
 from amp_lessons._base.drawing.picture import sentence_html
-from amp_lessons.course.keeping import chosen
-from amp_lessons.course.keeping.progress import ProgressError
+from amp_lessons.course import progress
+from amp_lessons.course.progress import ProgressError
 from amp_lessons.course.routes import overview
 from amp_lessons.course.routes.catalogue import ROUTES
 from amp_lessons.course.routes.stops import Route
@@ -60,7 +60,7 @@ class Map(Counting):
     def _keep(self) -> None:
         """Keep the choice, which the ends of lessons go by too; a file that cannot be written keeps none."""
         try:
-            self._unkept = chosen.record(self._route.id)
+            self._unkept = progress.change(lambda kept: kept.choose(self._route.id))
         except ProgressError as error:
             self._unkept = str(error)
         count_again()

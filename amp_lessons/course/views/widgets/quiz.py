@@ -10,8 +10,8 @@ import ipywidgets
 from markupsafe import Markup
 
 from amp_lessons._base.drawing.picture import CAPTION_STYLE
-from amp_lessons.course import classroom
-from amp_lessons.course.keeping import answers, progress
+from amp_lessons.course import classroom, progress
+from amp_lessons.course.progress import FirstAnswer, ProgressError
 from amp_lessons.course.quizzes import Choice, Question, question, questions
 from amp_lessons.course.views.base.controls import button, focus
 from amp_lessons.course.views.base.shown import Shown
@@ -69,10 +69,10 @@ class Quiz(Shown):
         self._why.value = told.format(CAPTION_STYLE, earlier.at[:10], said)
         self._again.layout.display = ""
 
-    def _earlier(self) -> answers.FirstAnswer | None:
+    def _earlier(self) -> FirstAnswer | None:
         try:
-            return answers.read().first.get(self.question.id) if self._is_kept() else None
-        except progress.ProgressError:  # said when an answer is to be kept
+            return progress.read().answers.get(self.question.id) if self._is_kept() else None
+        except ProgressError:  # said when an answer is to be kept
             return None
 
     def _is_kept(self) -> bool:
@@ -104,11 +104,11 @@ class Quiz(Shown):
 
     def _keep(self) -> str:
         """Keep the first answer to a question of the lessons; return what is to be said of it."""
-        if self.chosen is None or not self._is_kept():
+        if (chosen := self.chosen) is None or not self._is_kept():
             return ""
         try:
-            said = answers.record(self.question.id, self.chosen.right, self.chosen.text)
-        except progress.ProgressError as error:
+            said = progress.change(lambda kept: kept.answer(self.question.id, chosen.right, chosen.text))
+        except ProgressError as error:
             return str(error)
         count_again()
         return said

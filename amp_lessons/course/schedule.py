@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from datetime import datetime, timezone
 from typing import Any
 
-from amp_lessons.course.keeping.practice import GRADES, Review
+from amp_lessons.course.progress import GRADES, Review
 
 
 def due_at(reviews: Sequence[Review], *, whole_days: bool = False) -> datetime | None:

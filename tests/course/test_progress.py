@@ -1,4 +1,4 @@
-"""Progress survives kills, damage and other kernels."""
+"""What is kept about a learner survives kills, damage, other kernels and other versions of the course."""
 
 from __future__ import annotations
 
@@ -9,12 +9,16 @@ import signal
 import subprocess
 import sys
 import time
-from dataclasses import asdict
+from datetime import date, datetime, timezone
 
 import pytest
 
-from amp_lessons.course.keeping import progress
-from amp_lessons.course.keeping.progress import ProgressError, Record
+from amp_lessons.course import progress
+from amp_lessons.course.progress import ProgressError, Record, Review, Round
+from tests.course.keep import keep
+
+WHEN = datetime(2022, 11, 29, 12, 30, tzinfo=timezone.utc)
+AT = WHEN.isoformat()
 
 
 def test_nothing_is_recorded_at_first(progress_home):
@@ -43,10 +47,10 @@ def test_home_may_begin_with_a_tilde(monkeypatch, tmp_path):
 def every_act():
     return (
         progress.read,
-        lambda: progress.record_try("a", True),
-        lambda: progress.record_hint("a", 1),
-        lambda: progress.record_solution("a"),
-        progress.reset,
+        lambda: keep("record_try", "a", True),
+        lambda: keep("record_hint", "a", 1),
+        lambda: keep("record_solution", "a"),
+        lambda: keep("forget"),
         progress.damaged_files,
     )
 
@@ -81,7 +85,7 @@ def test_a_home_that_cannot_be_entered_is_an_error_in_words(monkeypatch):
 
 def test_tries_count_until_solved():
     for passed in (False, False, True, False, True):
-        progress.record_try("a", passed)
+        keep("record_try", "a", passed)
     record = progress.read().of("a")
     assert record.tries == 3
     assert record.solved
@@ -89,22 +93,22 @@ def test_tries_count_until_solved():
 
 
 def test_hints_and_solutions_are_remembered():
-    progress.record_hint("a", 2)
-    progress.record_hint("a", 1)
-    progress.record_solution("b")
+    keep("record_hint", "a", 2)
+    keep("record_hint", "a", 1)
+    keep("record_solution", "b")
     assert progress.read().of("a").hints == 2
     assert progress.read().of("b").solution_seen
     assert not progress.read().of("b").solved
 
 
 def test_reset_of_one_and_of_all():
-    progress.record_try("a", True)
-    progress.record_try("b", True)
-    progress.reset("a")
+    keep("record_try", "a", True)
+    keep("record_try", "b", True)
+    keep("forget", "a")
     assert set(progress.read().records) == {"b"}
-    progress.reset()
+    keep("forget")
     assert progress.read().records == {}
-    progress.reset("never seen")
+    keep("forget", "never seen")
 
 
 @pytest.mark.parametrize(
@@ -138,7 +142,7 @@ def test_a_damaged_file_is_set_aside_and_named(progress_home, damage):
     (aside,) = progress_home.glob("progress.damaged-*.json")
     assert str(aside) in found.message
     assert aside.read_bytes() == damage
-    assert progress.record_try("a", True) == ""
+    assert keep("record_try", "a", True) == ""
     assert progress.read().of("a").solved
     assert aside.read_bytes() == damage
 
@@ -146,14 +150,14 @@ def test_a_damaged_file_is_set_aside_and_named(progress_home, damage):
 def test_a_damaged_file_is_named_by_whoever_finds_it(progress_home):
     progress_home.mkdir()
     progress.path().write_text("{")
-    assert "progress.damaged-" in progress.record_try("a", False)
+    assert "progress.damaged-" in keep("record_try", "a", False)
 
 
 def test_a_reset_names_the_damaged_file_it_finds(progress_home):
     progress_home.mkdir()
     progress.path().write_text("{")
-    assert "progress.damaged-" in progress.reset()
-    assert progress.reset() == ""
+    assert "progress.damaged-" in keep("forget")
+    assert keep("forget") == ""
 
 
 def test_damaged_files_are_found_later(progress_home):
@@ -161,7 +165,7 @@ def test_damaged_files_are_found_later(progress_home):
     progress_home.mkdir()
     for damage in "{[":
         progress.path().write_text(damage)
-        progress.record_try("a", True)
+        keep("record_try", "a", True)
     assert [file.read_text() for file in progress.damaged_files()] == ["{", "["]
 
 
@@ -176,7 +180,7 @@ def test_what_can_only_be_read_is_read_without_a_lock(progress_home, read_only):
     progress.path().write_text('{"schema": 1, "exercises": {"a": {"tries": 2}}}')
     assert progress.read().of("a").tries == 2
     with pytest.raises(ProgressError, match="cannot be saved"):
-        progress.record_try("a", True)
+        keep("record_try", "a", True)
 
 
 def refuse_to_rename(monkeypatch):
@@ -204,7 +208,7 @@ def test_damage_that_cannot_be_set_aside_is_named_and_left(progress_home, monkey
 
 
 def test_what_nests_too_deeply_to_be_written_is_left(monkeypatch):
-    progress.record_try("a", True)
+    keep("record_try", "a", True)
     before = progress.path().read_bytes()
 
     def too_deep(*_, **__):
@@ -212,7 +216,7 @@ def test_what_nests_too_deeply_to_be_written_is_left(monkeypatch):
 
     monkeypatch.setattr("json.dumps", too_deep)
     with pytest.raises(ProgressError, match="cannot be saved: maximum recursion depth"):
-        progress.record_try("b", True)
+        keep("record_try", "b", True)
     assert progress.path().read_bytes() == before
 
 
@@ -220,25 +224,166 @@ def test_a_file_of_a_newer_version_is_left_alone(progress_home):
     progress_home.mkdir()
     newer = json.dumps({"schema": progress.SCHEMA + 1, "exercises": {"a": {"stars": 3}}})
     progress.path().write_text(newer)
-    for act in (progress.read, lambda: progress.record_try("a", True), progress.reset):
+    for act in (progress.read, lambda: keep("record_try", "a", True), lambda: keep("forget")):
         with pytest.raises(ProgressError, match="newer version"):
             act()
     assert progress.path().read_text() == newer
 
 
-def test_what_others_keep_in_the_file_stays(progress_home):
+def grades(id):
+    return [review.grade for review in progress.read().reviews.get(id, ())]
+
+
+def test_reviews_are_kept_in_order_and_the_last_is_taken_back():
+    for grade in ("again", "good"):
+        assert keep("review", "why", grade) == ""
+    assert grades("why") == ["again", "good"]
+    moment = progress.read().reviews["why"][0].moment
+    assert abs((moment - datetime.now(timezone.utc)).total_seconds()) < 60
+    keep("review", "bf16", "easy", in_mock=True)
+    assert progress.read().reviews["bf16"][0].in_mock
+    for id in ("why", "bf16", "nothing.of_the_kind"):
+        keep("take_back", id)
+    assert {id: grades(id) for id in progress.read().reviews} == {"why": ["again"]}
+    with pytest.raises(ValueError, match="again, hard, good, easy, not 'perfect'"):
+        keep("review", "why", "perfect")
+
+
+def test_reviews_that_later_versions_wrote_are_read_and_stay(progress_home):
     progress_home.mkdir()
-    content = {"schema": 1, "exercises": {"a": asdict(Record(tries=2))}, "interview": {"due": [1, 2]}}
-    progress.path().write_text(json.dumps(content))
-    progress.record_try("b", True)
-    progress.reset("a")
+    old, later = {"at": AT, "grade": "good"}, {"at": AT, "grade": "hard", "where": "on paper"}
+    progress.path().write_text(json.dumps({"schema": 1, "exercises": {}, "practice": {"why": [old, later]}}))
+    assert progress.read().message == ""
+    assert progress.read().reviews["why"] == (Review(AT, "good"), Review(AT, "hard"))
+    keep("review", "bf16", "good")
+    kept = json.loads(progress.path().read_text())["practice"]
+    assert kept["why"] == [old, later]
+    assert set(kept["bf16"][0]) == {"at", "grade"}, "what every version reads"
+
+
+def test_the_first_answer_and_the_first_end_of_a_core_stay_and_the_last_route():
+    for id, right in (("floor", False), ("floor", True), ("count", True)):
+        assert keep("answer", id, right, "2⁻²⁴") == ""
+    assert {id: each.right for id, each in progress.read().answers.items()} == {"floor": False, "count": True}
+    keep("end_core", "03")
+    (when,) = progress.read().cores.values()
+    content = json.loads(progress.path().read_text())
+    progress.path().write_text(json.dumps({**content, "cores": {"03": AT}}))
+    keep("end_core", "03")
+    keep("end_core", "01")
+    assert progress.read().cores["03"] == AT != when
+    assert set(progress.read().cores) == {"03", "01"}
+    keep("choose", "hour")
+    keep("choose", "evening")
+    assert progress.read().route == "evening"
+
+
+def test_what_changes_nothing_writes_nothing():
+    keep("answer", "floor", True)
+    before = progress.path().stat()
+    for act in (("answer", "floor", False), ("take_back", "why"), ("forget", "never seen")):
+        keep(*act)
+    assert progress.path().stat() == before
+
+
+# one act for each part of the file, and what no version can have written there
+ACTS = {
+    "practice": ("review", "a", "good", WHEN),
+    "answers": ("answer", "floor", True),
+    "cores": ("end_core", "03"),
+    "route": ("choose", "evening"),
+    "plan": ("plan_for", date(2022, 12, 2), 40, date(2022, 11, 29)),
+    "rounds": ("keep_round", "softmax 0 10", Round(10, AT)),
+    "written": ("keep_version", "a", "x = 1"),
+}
+DAMAGES = {
+    "practice": [
+        [1],
+        7,
+        {"a": 3},
+        {"a": [3]},
+        {"a": [{"at": AT}]},
+        {"a": [{"at": AT, "grade": "superb"}]},
+        {"a": [{"at": AT[:19], "grade": "good"}]},
+        {"a": [{"at": "yesterday", "grade": "good"}]},
+        {"a": [{"at": 7, "grade": "good"}]},
+    ],
+    "answers": [[1], 7, {"a": 3}, {"a": {"right": 1, "at": "x"}}, {"a": {"right": True}}],
+    "cores": [[1], 7, {"03": 1}],
+    "route": [[1], 7, {"id": 1}],
+    "plan": [[1], {"until": 7}, {"until": "Friday"}, {"minutes": "ten"}, {"done": {"x": "soon"}}],
+    "rounds": [[1], {"x": {"minutes": "ten"}}, {"x": {"minutes": 10}}],
+    "written": [[1], {"a": {"versions": 7, "emptied_at": ""}}, {"a": {"emptied_at": 7}}],
+}
+
+
+def test_every_part_is_in_the_file_and_what_others_keep_there_stays(progress_home):
+    old = {"schema": 1, "exercises": {"a": {"tries": 2}}, "interview": {"due": [1, 2]}}
+    progress_home.mkdir()
+    progress.path().write_text(json.dumps(old))
+    for act in ACTS.values():
+        assert keep(*act) == ""
+    content = json.loads(progress.path().read_text())
+    assert {name: content[name] for name in old} == old
+    assert content.keys() == {*old, *ACTS}
+    keep("forget")
+    assert json.loads(progress.path().read_text()) == {"schema": 1, "exercises": {}}
+
+
+@pytest.mark.parametrize(
+    ("part", "damage"), [(part, damage) for part, damages in DAMAGES.items() for damage in damages]
+)
+@pytest.mark.parametrize("reads", [True, False])
+def test_a_damaged_part_is_copied_and_named_and_the_rest_stays(part, damage, reads):
+    keep("record_try", "solved", True)
+    others = [act for name, act in ACTS.items() if name != part]
+    for act in others:
+        keep(*act)
+    intact = json.loads(progress.path().read_text())
+    progress.path().write_text(json.dumps({**intact, part: damage}))
+    before = progress.path().read_text()
+    said = progress.read().message if reads else keep(*ACTS[part])
+    (copy,) = progress.damaged_files()
+    assert said.endswith(f" could not be read; the file was kept as {copy}, and that part was begun anew")
+    assert copy.read_text() == before
     kept = json.loads(progress.path().read_text())
-    assert kept["interview"] == {"due": [1, 2]}
-    assert set(kept["exercises"]) == {"b"}
+    assert {name: kept[name] for name in intact} == intact
+    assert kept.get(part) != damage
+    assert progress.read().message == ""
+
+
+def test_two_damaged_parts_are_copied_once():
+    keep("record_try", "solved", True)
+    content = json.loads(progress.path().read_text())
+    progress.path().write_text(json.dumps({**content, "cores": 7, "plan": [1]}))
+    said = progress.read().message
+    assert said.startswith("which lessons you have done and the plan for your interview could not be read")
+    assert len(progress.damaged_files()) == 1
+    assert progress.read().of("solved").solved
+
+
+def test_a_damaged_part_of_what_can_only_be_read_is_named_and_left(progress_home, read_only):
+    damaged = json.dumps({"schema": 1, "exercises": {"a": {"tries": 2}}, "cores": 7})
+    progress.path().write_text(damaged)
+    found = progress.read()
+    assert found.of("a").tries == 2
+    assert "which lessons you have done cannot be read" in found.message
+    with pytest.raises(ProgressError, match="cannot be saved"):
+        keep("end_core", "03")
+    assert progress.path().read_text() == damaged
+
+
+def test_two_learners_never_mix(monkeypatch, tmp_path):
+    for name, grade in (("ada", "good"), ("bob", "again"), ("ada", "easy")):
+        monkeypatch.setenv("AMP_LESSONS_HOME", str(tmp_path / name))
+        keep("review", "why", grade)
+    for name, kept in (("ada", ["good", "easy"]), ("bob", ["again"])):
+        monkeypatch.setenv("AMP_LESSONS_HOME", str(tmp_path / name))
+        assert grades("why") == kept
 
 
 def test_a_write_that_fails_leaves_the_old_file(monkeypatch):
-    progress.record_try("a", True)
+    keep("record_try", "a", True)
     before = progress.path().read_bytes()
 
     def full(descriptor):
@@ -246,16 +391,16 @@ def test_a_write_that_fails_leaves_the_old_file(monkeypatch):
 
     monkeypatch.setattr(os, "fsync", full)
     with pytest.raises(ProgressError, match="No space left"):
-        progress.record_try("b", True)
+        keep("record_try", "b", True)
     assert progress.path().read_bytes() == before
 
 
 WRITER = """
 import sys
-from amp_lessons import progress
+from amp_lessons.course import progress
 name, count = sys.argv[1], int(sys.argv[2])
 for i in range(count):
-    progress.record_try(f"{name}{i}", True)
+    progress.change(lambda kept: kept.record_try(f"{name}{i}", True))
     print(i, flush=True)
 """
 
@@ -292,4 +437,4 @@ def test_a_kill_at_any_moment_loses_nothing_that_was_acknowledged(progress_home)
 def test_a_lock_that_is_not_given_back_is_an_answer(monkeypatch):
     monkeypatch.setattr(progress, "_LOCK_TIMEOUT_S", 0.1)
     with progress._locked(), pytest.raises(ProgressError, match="another process"):
-        progress.record_try("a", True)
+        keep("record_try", "a", True)
