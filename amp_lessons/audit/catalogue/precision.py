@@ -147,9 +147,10 @@ def gradients_summed_in_half(seen: str, half: str) -> Worded:
 def products_in_another_dtype(what: str, seen: str | None, asked: str) -> Worded:
     """Report that ``what`` (whose, in the plural) ran in ``seen``; None stands for none that ran at all."""
     ran = f"ran in {seen}" if seen else "did not run at all"
+    why = ": their speed and memory are what 16 bits are for" if seen in ("fp32", "fp64") else ""
     return (
-        f"{what} {ran}, and {asked} was asked for: their speed and memory are what 16 bits are for",
-        "keep the products in 16 bits, and take only what loses digits to fp32",
+        f"{what} {ran}, and {asked} was asked for{why}",
+        f"keep the products in {asked}, and take only what loses digits to fp32",
     )
 
 
@@ -249,7 +250,7 @@ def masked_row_nan(
 )
 def masked_row_not_zero(seen: str, hint: str) -> Worded:
     """Report numbers in a row that may see no key; ``seen`` says where, ``hint`` how it gives zeros."""
-    return f"{seen}: softmax of equal scores gives every hidden key the same weight", hint
+    return f"{seen}; of scores that are all equal, softmax gives every key the same weight", hint
 
 
 @mistake(

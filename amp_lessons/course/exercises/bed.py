@@ -28,7 +28,7 @@ from amp_lessons._base.worker.host import Connection, HostEndedError, host
 from amp_lessons._base.worker.plain import Handle, Other
 from amp_lessons.audit.findings import Finding, failed
 from amp_lessons.course.exercises import bed_there, shelf
-from amp_lessons.course.exercises.attempt import Rejected
+from amp_lessons.course.exercises.attempt import Rejected, reject
 from amp_lessons.course.exercises.report import common_findings
 from amp_lessons.course.exercises.report.results import SideBySide
 
@@ -206,6 +206,14 @@ def function(worker: Worker, name: str, *args: Any, number: int = 0, **kwargs: A
             else common_findings.other_signature(name, len(args), tuple(kwargs), text)
         )
     return LearnersFunction(worker, name, number)
+
+
+def require_class(worker: Worker, name: str, number: int = 0) -> None:
+    """Reject what is no class, an instance or a function say."""
+    if not worker.call("inspect:isclass", Handle(number)):
+        seen = worker.call("amp_lessons._base.text.describing:describe", Handle(number))
+        message = f"the check was given {seen}, not the class {name}"
+        reject("not_a_class", message, "pass the class itself, without making an instance")
 
 
 def said_of(raised: Raised, about: str = "", part: str = "") -> Finding:

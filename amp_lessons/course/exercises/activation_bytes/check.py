@@ -88,7 +88,8 @@ LAYERS = {
             "the bias": lambda q: q.width * q.moving,
         },
         "the weight's gradient needs the input, as it arrives; the input's needs the weight: a parameter, "
-        "which is there anyway, but the copy that autocast makes of it, width by width, is not",
+        "which is there anyway, but the copy that autocast makes of it, width by width, is not; the bias's "
+        "gradient needs neither",
     ),
     "relu": Layer(
         lambda width: nn.ReLU(),

@@ -62,6 +62,19 @@ wrong(
         "in [each for each in model.named_modules() if not list(each[1].children())]:",
     ),
 )
+wrong(
+    "without_the_model_itself",
+    "own_operations_missed",
+    "the model itself",
+    ("in model.named_modules():", "in list(model.named_modules())[1:]:"),
+)
+wrong(
+    "keeps_no_copies",
+    "changed_in_place",
+    "divides its input in place",
+    ("inputs[0].clone()", "inputs[0]"),
+    ("model(batch)", "model(batch.clone())"),
+)
 wrong("too_strict", "healthy_named", "within 5 % in norm", ("0.05 * right", "1e-7 * right"))
 wrong(
     "hooks_stay",
@@ -392,7 +405,7 @@ def judged_in_the_hook(model, batch):
     finally:
         for handle in handles:
             handle.remove()
-    return [name for name in wrong if name and not any(other.startswith(name + ".") for other in wrong)]
+    return [n for n in wrong if not any(other.startswith(n and n + ".") for other in wrong - {n})]
 
 
 @TABLE.correct()
@@ -424,7 +437,7 @@ def forward_replaced_for_a_while(model, batch):
         for name, forward, x, output in calls:
             if not (forward(x.half()).float() - output).norm() <= 0.05 * output.norm():
                 wrong.add(name)
-    return sorted(name for name in wrong if not any(o.startswith(name + ".") for o in wrong) and name)
+    return sorted(n for n in wrong if not any(o.startswith(n and n + ".") for o in wrong - {n}))
 
 
 @TABLE.correct()

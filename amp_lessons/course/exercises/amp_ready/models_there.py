@@ -58,14 +58,26 @@ def _by_its_largest(x: Tensor) -> Tensor:
     return x / (1 + x.abs().amax(-1, keepdim=True))
 
 
+class _NormaliseInPlace(nn.Module):
+    """The same, in its input, which does not overflow any more when it is kept and given once more."""
+
+    inplace = True
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Map (rows, width) to the same shape."""
+        norm = (x * x).sum(-1, keepdim=True).sqrt()
+        return x.div_(norm) if self.inplace else x / norm
+
+
 def _squares() -> nn.Module:
     """Square, and divide by the largest: of two that overflow the quotient is NaN."""
     return Own(lambda x: _by_its_largest(x * x))
 
 
-def _gated() -> nn.Module:
+def _gated(magnitude: float | None = None) -> nn.Module:
     """Multiply what two layers return; neither of them is wrong, their product is."""
-    return Own(lambda x, left, right: _by_its_largest(left(x) * right(x)), left=_layer(), right=_layer())
+    layers = {"left": _layer(magnitude), "right": _layer(magnitude)}
+    return Own(lambda x, left, right: _by_its_largest(left(x) * right(x)), **layers)
 
 
 def _multiplied() -> nn.Module:
@@ -83,15 +95,17 @@ def _in_a_list(*parts: nn.Module) -> nn.Module:
     return Own(lambda x, parts: reduce(lambda x, part: part(x), parts, x), parts=nn.ModuleList(parts))
 
 
-def _shifted(columns: int) -> list[nn.Module]:
-    """Make modules that return 14.8 or nothing, and one that adds 4,096 to columns and takes it away again.
+def _shifted(columns: int, large: float = 13.3) -> list[nn.Module]:
+    """Make modules that return a number and its negative by turns, whatever is given to the first.
 
-    Near 4,096 fp16 takes 14.8 for 16.
+    The last adds 4,096 to columns and takes it away. Near 4,096 fp16 takes 13.3 for 12, and -13.3 for -14;
+    15.2 and -15.2 become 16 and -16.
     """
+    signs = torch.tensor([1.0, -1.0]).repeat(_WIDTH // 2)
     layer, shift = nn.Linear(_WIDTH, _WIDTH, bias=False), torch.zeros(_WIDTH)
-    layer.weight.data, shift[:columns] = 14.8 * torch.eye(_WIDTH), 4096.0
+    layer.weight.data, shift[:columns] = torch.diag(large * signs), 4096.0
     shifts = Own(lambda x: x + shift.to(x.dtype) - shift.to(x.dtype))
-    return [_norm(), Own(lambda x: x * 1000), nn.Sigmoid(), layer, shifts]
+    return [_norm(), Own(lambda x: 1000 + x.abs()), nn.Tanh(), layer, shifts]
 
 
 # what is special about a model, by what is wrong in it; all else in a model is like any other's
@@ -101,6 +115,7 @@ _BLOCKS: dict[str, Callable[[], nn.Module]] = {
     ),
     "a quotient is wrong": lambda: nn.Sequential(_layer(1500), _squares()),
     "no layer is wrong by itself": lambda: nn.Sequential(_layer(2000), _gated()),
+    "no part is wrong by itself": lambda: _gated(2000),
     "two modules are wrong": lambda: nn.Sequential(
         _layer(1500), _squares(), _norm(), *(_residual() for _ in range(6)), _layer(1500), _normalise()
     ),
@@ -111,23 +126,29 @@ _BLOCKS: dict[str, Callable[[], nn.Module]] = {
         _layer(1), Own(lambda x: torch.cat([x[:2], x[2:-2] * 2000.0, x[-2:]])), _normalise()
     ),
     "a large number is added to all": lambda: nn.Sequential(*_shifted(_WIDTH)),
-    "a large number is added to one column": lambda: nn.Sequential(*_shifted(1)),
+    "a large number is added to one column": lambda: nn.Sequential(*_shifted(1, 15.2)),
     "one of three calls is wrong": lambda: nn.Sequential(
         *_shifted(_WIDTH)[:-1], _reused(_shifted(_WIDTH)[-1], 10.0, 1.0, 10.0)
     ),
     "modules work in place": lambda: nn.Sequential(
         _layer(), nn.ReLU(inplace=True), _layer(), nn.SiLU(inplace=True)
     ),
+    "a module works in its own input": lambda: nn.Sequential(_layer(1500), _NormaliseInPlace()),
 }
 
 
 def built(kind: str, seed: int) -> tuple[nn.Module, Tensor, str]:
-    """Make a model of a kind from a seed, in eval mode, with its batch; return the name of its block, too."""
+    """Make a model of a kind from a seed, in eval mode, with its batch; return the name of its block, too.
+
+    A model that is wrong by itself is nothing but its block, whose name is "".
+    """
     draw = random.Random(seed)
     with torch.random.fork_rng([]):
         torch.manual_seed(seed)
         before = [*(_residual() for _ in range(draw.randint(0, 2))), _norm()]
         parts, batch = [*before, _BLOCKS[kind](), _residual(), _layer()], torch.randn(6, _WIDTH)
+    if kind == "no part is wrong by itself":
+        return parts[len(before)].eval(), batch, ""
     names = draw.sample(_NAMES, len(parts))
     model = nn.Sequential(OrderedDict(zip(names, parts, strict=True)))
     return model.eval(), batch, names[len(before)]

@@ -114,7 +114,11 @@ def _same(value: float, right: float) -> bool:
 # --- what is wrong with an answer
 
 _BY_KIND = {  # the simplest kind first: the first that is wrong says what is to be done
-    "a normal number": ("normal", "sign, exponent, mantissa: from the highest bit down; bin() omits zeros"),
+    "a normal number": (
+        "normal",
+        "from the highest bit down: sign, exponent, mantissa; (1 + mantissa / 2**mantissa_bits) * 2.0 ** "
+        "(exponent - bias)",
+    ),
     "a negative number": ("sign_in_magnitude", "clear the sign bit, and decode what is left as if positive"),
     "a zero": ("signed_zero", "the sign bit alone is -0.0: 0 * -1.0 keeps it, and 0 * -1 is without a sign"),
     "a subnormal number": ("subnormal", "at exponent field 0 there is no hidden 1: exponent 1 - bias, not 0"),

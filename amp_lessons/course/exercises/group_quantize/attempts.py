@@ -28,13 +28,13 @@ wrong(
 )
 wrong("one_scale_for_all", "scale_per_row", "outlier", (AMAX, "groups.abs().amax().expand(groups.shape[:2])"))
 wrong("signs_forgotten", "signs_ignored", "further from zero", (AMAX, "groups.amax(-1)"))
-wrong("mean_decides", "codes_clipped", "cut off", (AMAX, "groups.abs().mean(-1)"))
-wrong("three_sigma", "codes_clipped", "cut off", (AMAX, "groups.std(-1) * 2"))
-wrong("all_sixteen_codes", "codes_clipped", "cut off", ("amax / 7", "amax / 8"))
+wrong("mean_decides", "codes_clipped", "codes end at 7", (AMAX, "groups.abs().mean(-1)"))
+wrong("three_sigma", "codes_clipped", "codes end at 7", (AMAX, "groups.std(-1) * 2"))
+wrong("all_sixteen_codes", "codes_clipped", "codes end at 7", ("amax / 7", "amax / 8"))
 wrong(
     "largest_takes_minus_8",
     "codes_clipped",
-    "cut off at 7",
+    "codes end at 7",
     (AMAX, "groups.gather(-1, groups.abs().argmax(-1, keepdim=True))[..., 0].abs() * 7 / 8"),
 )
 wrong("of_int8", "codes_out_of_range", "-127", ("amax / 7", "amax / 127"), (".clamp(-8, 7)", ""))
@@ -90,7 +90,7 @@ wrong("order_lost", "wrong_codes", "no known mistake", (CODES, f"{CODES}.flip(-1
 wrong(
     "power_of_two_below",
     "codes_clipped",
-    "cut off",
+    "codes end at 7",
     (SCALES, "2.0 ** (amax / 7).clamp(min=1e-30).log2().floor().bfloat16()"),
 )
 wrong(

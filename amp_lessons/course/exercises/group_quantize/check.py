@@ -110,7 +110,8 @@ def _answer(group_quantize: LearnersFunction, case: GroupCase) -> tuple[Tensor, 
 
 
 def _wrong_type(expected: str, seen: Any, case: GroupCase) -> Finding:
-    hint = "pad the inputs to whole groups, reshape to (out, groups, size), and cut off the padding"
+    hint = "codes are int8, scales bf16: pad the inputs to whole groups, reshape to (out, groups, size), and "
+    hint += "cut off the padding"
     return common_findings.wrong_return_type(expected, f"{described(seen)}, {case.what}", hint)
 
 
@@ -144,10 +145,9 @@ def _mistakes(codes: Tensor, scales: Tensor, case: GroupCase) -> Iterator[Findin
             yield suspect
     largest = float(quotients.abs().max())
     if largest > 7 + _HALF_A_STEP:
-        said = f"{what}: a weight of {largest:.3g} times its scale does not fit, and is cut off at 7"
-        yield failed(
-            "codes_clipped", said, "the largest magnitude of a group decides, and lands at 7, not -8"
-        )
+        said = f"{what}: a weight is {largest:.3g} times its scale, and codes end at 7"
+        hint = "the largest magnitude of its own group, neighbours in a row, decides, and lands at 7, not -8"
+        yield failed("codes_clipped", said, hint)
     for how, theirs in (("towards zero", quotients.trunc()), ("down", quotients.floor())):
         if off > _HALF_A_STEP and torch.equal(case.in_groups(codes), theirs):
             said = (
@@ -167,7 +167,8 @@ def _mistakes(codes: Tensor, scales: Tensor, case: GroupCase) -> Iterator[Findin
     if lands_at < _LANDS_FROM:
         said = f"{what}: the largest magnitude of a group lands at {lands_at:.3g}, and codes reach 7: of "
         said += f"15 steps only {2 * round(lands_at) + 1} are used"
-        yield failed("codes_unused", said, "divide the largest magnitude of each group by 7")
+        hint = "divide the largest magnitude of each group by 7; the scale of zeros is below any other"
+        yield failed("codes_unused", said, hint)
     said = f"{what}: a weight is off by {off:.3g} of its scale, and no known mistake explains it"
     yield failed("wrong_codes", said, "codes are (groups / scales).round(), in the order of the weights")
 

@@ -113,6 +113,12 @@ wrong(
     (WEIGHTS, WEIGHTS.replace("(allowed", "(~allowed")),
 )
 wrong("mask_forgotten", "wrong_attention", "off by", (FILL, "scores"))
+wrong(
+    "the_largest_score_of_all_subtracted",
+    "wrong_attention",
+    "far larger scores than another",
+    (FILL, f"{FILL}\n    scores = scores - scores.amax()"),
+)
 wrong("unscaled_scores", "wrong_attention", "off by", (" / keys.shape[-1] ** 0.5", ""))
 wrong("detached", "gradients_cut_off", "no gradient", (RETURN, "return (weights @ values).detach()"))
 

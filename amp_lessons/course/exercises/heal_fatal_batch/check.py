@@ -14,7 +14,7 @@ from amp_lessons._base.worker.client import Worker
 from amp_lessons.audit.catalogue import precision
 from amp_lessons.audit.findings import Finding, passed
 from amp_lessons.course.exercises.attempt import Rejected, reject
-from amp_lessons.course.exercises.bed import LearnersFunction, described, function
+from amp_lessons.course.exercises.bed import LearnersFunction, described, function, require_unchanged
 from amp_lessons.course.exercises.patients.products import products_elsewhere
 from amp_lessons.course.exercises.report import common_findings
 from amp_lessons.formats.dtypes import dtype_name
@@ -84,11 +84,12 @@ def _cases(draw: torch.Generator) -> Iterator[MaskCase]:
         # hidden keys have scores of 0, allowed ones as far from that as fp16 goes; in wider dtypes far beyond
         size = 250.0 if dtype == torch.float16 else 1e5
         for about, some, query, keys in (
-            ("an empty text whose scores are about -45", False, 6.7, [-6.7] * 4),
-            (_FAINT, True, size, [0, -size, -0.75 * size, 0]),
-            (_BRIGHT, True, size, [0, size, 0.75 * size, 0]),
+            ("an empty text whose scores are about -45", False, [6.7, 6.7], [-6.7] * 4),
+            (_FAINT, True, [size, size], [0, -size, -0.75 * size, 0]),
+            (_BRIGHT, True, [size, size], [0, size, 0.75 * size, 0]),
+            ("one query with far larger scores than another", True, [size, 2 / size], [0, size, 0, 0]),
         ):
-            queries = torch.full((1, 3, 2, 1), query, dtype=dtype)
+            queries = torch.tensor(query, dtype=dtype)[:, None].expand(1, 3, 2, 1).clone()
             alike = torch.tensor(keys, dtype=dtype)[:, None].expand(1, 3, 4, 1).clone()
             values = torch.randn(alike.shape, generator=draw).to(dtype)
             allowed = torch.tensor([False, some, some, False]).expand(1, 1, 2, 4)
@@ -129,9 +130,7 @@ def _result(attend: LearnersFunction, case: MaskCase) -> tuple[Tensor, Any]:
     given = *case.given, case.allowed
     inputs = [each.clone() for each in given]
     told, _ = attend.called_by(_THERE, *inputs, about=case.what, extra=(_weights(case),))
-    if not all(torch.equal(a.nan_to_num(), b.nan_to_num()) for a, b in zip(inputs, given, strict=True)):
-        what = "queries, keys, values or the mask were changed in place"
-        reject("inputs_changed", what, "compute with new tensors")
+    require_unchanged(inputs, given, "queries, keys, values or the mask", "compute with new tensors")
     result, queries = told["returned"], case.given[0]
     if not isinstance(result, Tensor) or (result.dtype, result.shape) != (queries.dtype, queries.shape):
         reject(
@@ -151,7 +150,7 @@ def _require_empty_rows(result: Tensor, case: MaskCase) -> None:
         how = "its weights add up to zero, and zero is divided by zero: softmax does so with nothing but -inf"
         raise Rejected(precision.masked_row_nan(seen, f"{how}, which is what -1e9 becomes in fp16"))
     if rows.any():
-        seen = f"{case.what}, a query that may see no key gives numbers other than zero"
+        seen = f"{case.what}, a query that may see no key gives {float(rows.abs().max()):.2g}, not zeros"
         hint = "take the weight of hidden keys away after softmax as well, whatever was put in before it"
         raise Rejected(precision.masked_row_not_zero(seen, hint))
 

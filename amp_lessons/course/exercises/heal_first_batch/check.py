@@ -168,9 +168,9 @@ def _require_gradients(gradients: Any, weights: Tensor, case: RowsCase) -> None:
     (right,) = torch.autograd.grad((_normalised(wide, case.eps) * weights).sum(), wide)
     tolerance = 5 * _TOLERANCES[case.x.dtype] * right.abs().amax(-1, keepdim=True).clamp(min=1e-4)
     if not ((gradients[0].double() - right).abs() <= tolerance).all():
-        finite = "wrong" if gradients[0].isfinite().all() else "not finite"
-        reject(
-            "normalisation_gradients",
-            f"for {case.what}, the result is right, and its gradients are {finite}",
-            "see to it that no NaN arises, instead of replacing it afterwards: backward meets it too",
-        )
+        seen, hint = "wrong", "gradients flow through the mean square as well: leave out detach and no_grad"
+        if not gradients[0].isfinite().all():
+            seen = "not finite"
+            hint = "see to it that no NaN arises, instead of replacing it afterwards: backward meets it too"
+        what = f"for {case.what}, the result is right, and its gradients are {seen}"
+        reject("normalisation_gradients", what, hint)

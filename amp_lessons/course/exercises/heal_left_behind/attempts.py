@@ -107,7 +107,26 @@ wrong(
     (UPDATE, UPDATE.replace("decay", "(decay - 0.01)")),
 )
 wrong("without_a_copy", "inputs_changed", "in fp32", (COPY, "parameter.detach().float()"))
-wrong("model_cast_up", "inputs_changed", "dtype", ("    average =", "    model.float()\n    average ="))
+wrong(
+    "model_cast_up",
+    "inputs_changed",
+    "model is in fp32",
+    ("    average =", "    model.float()\n    average ="),
+)
+_kept = {}
+
+
+@TABLE.mistake("wrong_average", "of its way")
+def goes_on_from_an_earlier_call(model, step, steps, decay):
+    start = {name: weight.detach().float().clone() for name, weight in model.named_parameters()}
+    average = _kept.setdefault(id(model), start)
+    for _ in range(steps):
+        step()
+        for name, weight in model.named_parameters():
+            average[name].mul_(decay).add_(weight.detach(), alpha=1 - decay)
+    return {name: each.clone() for name, each in average.items()}
+
+
 wrong(
     "begins_at_zero",
     "wrong_average",

@@ -93,12 +93,13 @@ def _require_trained(seen: dict[str, Any], history: Tensor, what: str) -> None:
             f"step() was called {seen['called']} times instead of {steps}",
             "one call for each step, and one update of the average behind it",
         )
-    if seen["weights"].dtype != history.dtype or not torch.equal(seen["weights"], history[-1]):
-        reject(
-            "inputs_changed",
-            f"the model was changed by something else than step(), {what}: its weights, or their dtype",
-            "the average needs memory of its own; .float() makes none of what is in fp32 already",
-        )
+    if seen["weights"].dtype != history.dtype:
+        left = f"{what}, the model is in {dtype_name(seen['weights'].dtype)} when your code returns"
+        reject("inputs_changed", left, "cast each weight that the average takes, not the model")
+    if not torch.equal(seen["weights"], history[-1]):
+        left = f"the model's weights were changed by something else than step(), {what}"
+        hint = "the average needs memory of its own, and .float() makes none of what is in fp32 already"
+        reject("inputs_changed", left, f"leave them alone; {hint}")
 
 
 def _require_tensors(found: Any, has_graph: bool) -> None:
@@ -143,8 +144,8 @@ def _require_average(found: dict[str, Tensor], history: Tensor, decay: float, wh
     reject(
         "wrong_average",
         f"{came}, and is off by more than a hundredth of it",
-        "after each step, average = decay * average + (1 - decay) * weight, with every product in fp32; it "
-        "begins with the weights from before the first step",
+        "after each step, average = decay * average + (1 - decay) * weight, with every product in fp32; in "
+        "each call it begins anew, with the weights from before the first step",
     )
 
 

@@ -127,11 +127,15 @@ def _require_accuracy(accuracy: float, case: EvaluationCase) -> None:
     if math.isclose(accuracy, right, abs_tol=0.1 / len(case.labels)):
         return
     seen = f"{case.what} the accuracy is {accuracy:.6f} instead of {right:.6f}"
+    innocent = {
+        right,
+        *(round(right, digits) for digits in (1, 2, 3, 4)),
+    }  # decimals are no mistake of 16 bits
     for mistake, number in _suspects(seen, case):
-        made = (number, _rounded(number, case.dtype)) if number != right else ()
+        made = (number, _rounded(number, case.dtype)) if number not in innocent else ()
         if any(math.isclose(accuracy, each, rel_tol=1e-6) for each in made):
             raise Rejected(mistake)
-    reject("wrong_accuracy", seen, "right answers, divided by the number of samples")
+    reject("wrong_accuracy", seen, "right answers, divided by the number of samples, and nothing rounded")
 
 
 def _rounded(number: float, dtype: torch.dtype) -> float:
@@ -180,13 +184,15 @@ def _require_loss(loss: float, case: EvaluationCase) -> None:
     if math.isclose(loss, right, rel_tol=_LOSS_TOLERANCE):
         return
     seen = f"{case.what} the mean loss is {loss:.4f} instead of {right:.4f}"
-    lagging = _added_up([each.sum() for each in by_batch], case.dtype) / len(case.losses)
-    if any(math.isclose(loss, each, rel_tol=1e-3) for each in (lagging, _rounded(lagging, case.dtype))):
+    sums = torch.stack([each.sum() for each in by_batch])
+    lagging = [_added_up(each, case.dtype) / len(case.losses) for each in (sums, sums.to(case.dtype))]
+    made = (*lagging, *(_rounded(each, case.dtype) for each in lagging))
+    if any(math.isclose(loss, each, rel_tol=1e-3) for each in made):
         reject(
             "loss_sum_stops",
             f"{seen}, and the accuracy is right: it lags behind as a sum in {dtype_name(case.dtype)} does, "
             "where batches add less than half its spacing",
-            "sum the losses as you do the right answers: in fp32, or in Python's own numbers",
+            "sum the losses in fp32, or in Python's own numbers; new_zeros makes a zero in the model's dtype",
         )
     if math.isclose(loss, float(torch.stack([each.mean() for each in by_batch]).mean()), rel_tol=5e-4):
         reject(
@@ -194,4 +200,5 @@ def _require_loss(loss: float, case: EvaluationCase) -> None:
             f"{seen}: it is the mean of the batches' means, and the last is smaller",
             "add up the losses of all samples, and divide by their number in the end",
         )
-    reject("wrong_loss", seen, "the losses of all samples, over their number, whatever the batches' sizes")
+    hint = "add up the losses of all samples, in fp32 or in Python's own numbers, and divide by their number"
+    reject("wrong_loss", seen, hint)

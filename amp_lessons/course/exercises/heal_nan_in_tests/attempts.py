@@ -63,6 +63,16 @@ wrong(
     ),
 )
 wrong("always_put_back", "statistics_stand_still", "what they were", (SKIPPED, "    if True:\n"))
+wrong("put_back_where_it_grew_too", "statistics_stand_still", "what they were", ("() < scale", "() != scale"))
+wrong(
+    "of_the_first_norm_only",
+    "buffers_not_finite",
+    "`4.running_mean`",
+    (
+        "in model.named_buffers():\n            buffer",
+        "in list(model.named_buffers())[:3]:\n            buffer",
+    ),
+)
 wrong(
     "below_the_first_scale",
     "statistics_stand_still",

@@ -33,9 +33,10 @@ def train(step: Callable[..., Any], given: loops_there.Given) -> dict[str, Any]:
 
 
 def network() -> nn.Sequential:
-    """Make a small model with a BatchNorm behind its first layer."""
-    norm = nn.BatchNorm1d(_WIDTH)
-    return nn.Sequential(nn.Linear(FEATURES, _WIDTH), norm, nn.SiLU(), nn.Linear(_WIDTH, CLASSES))
+    """Make a small model with a BatchNorm behind each of its two hidden layers."""
+    first, second = nn.Linear(FEATURES, _WIDTH), nn.Linear(_WIDTH, _WIDTH)
+    hidden = first, nn.BatchNorm1d(_WIDTH), nn.SiLU(), second, nn.BatchNorm1d(_WIDTH), nn.SiLU()
+    return nn.Sequential(*hidden, nn.Linear(_WIDTH, CLASSES))
 
 
 class Bed:
@@ -45,7 +46,7 @@ class Bed:
         self._dtype, self._model = dtype, network()
         self._model.load_state_dict(state)
         self._optimizer = torch.optim.SGD(self._model.parameters(), lr=0.1)
-        self._scaler = torch.amp.GradScaler("cpu", enabled=dtype == torch.float16)
+        self._scaler = torch.amp.GradScaler("cpu", growth_interval=2, enabled=dtype == torch.float16)
 
     def make(
         self, step: Callable[..., Any], inputs: Tensor, targets: Tensor, weight: float

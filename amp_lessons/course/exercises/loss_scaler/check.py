@@ -9,11 +9,10 @@ import torch
 from torch import Tensor
 
 from amp_lessons._base.worker.client import Worker
-from amp_lessons._base.worker.plain import Handle
 from amp_lessons.audit import catalogue
 from amp_lessons.audit.findings import Finding, failed, first, note, passed
-from amp_lessons.course.exercises.attempt import Rejected, reject
-from amp_lessons.course.exercises.bed import LearnersFunction, as_raised, function, said_of
+from amp_lessons.course.exercises.attempt import Rejected
+from amp_lessons.course.exercises.bed import LearnersFunction, as_raised, function, require_class, said_of
 from amp_lessons.course.exercises.loss_scaler import scaler_there
 from amp_lessons.course.exercises.loss_scaler.scaler_there import LARGE, OVERFLOWS, Iteration, Run
 from amp_lessons.course.exercises.report.common_findings import remark_on_type
@@ -53,10 +52,7 @@ _EVENTS = {
 
 def judge(worker: Worker, draw: torch.Generator) -> Iterator[Finding | SideBySide]:
     """Take the scaler through overflows and clean iterations, beside PyTorch's."""
-    if not worker.call("inspect:isclass", Handle(0)):
-        seen = worker.call("amp_lessons._base.text.describing:describe", Handle(0))
-        message = f"the check was given {seen}, not the class LossScaler"
-        reject("not_a_class", message, "pass the class itself, without making an instance")
+    require_class(worker, "LossScaler")
     made = function(worker, "LossScaler", **dict.fromkeys(_SETTINGS, 1))
     compared = [_as_pytorchs(made, *scenario) for scenario in _scenarios(draw)]
     yield passed("scale", "the loss is multiplied by the scale")

@@ -125,7 +125,9 @@ def _mistakes(answers: list[tuple[Tensor, int]], what: str) -> Iterator[Finding]
     if _is_right(block, exponent):
         return
     if not math.isfinite(amax):
-        yield of_scales.inf_hidden(what, f"only {NAN}, E8M0's NaN, lets the block be seen for what it is")
+        effect = f"only {NAN}, E8M0's NaN, lets the block be seen for what it is"
+        hint = f"return {NAN} where the largest magnitude is inf or NaN: it is stored as 255, {NAN} + 127"
+        yield of_scales.inf_hidden(what, effect, hint)
     if amax == 0:
         yield of_scales.zero_amax(what, f"this is no exponent from {EXPONENTS[0]} to {EXPONENTS[-1]}")
     lands_at = amax * 2.0**-exponent if abs(exponent) < 500 else math.nan

@@ -178,7 +178,8 @@ def _require_empty_rows(result: Tensor, case: BlocksCase) -> None:
     rows, seen = result[(case.weights() == 0).all(-1)], f"for {case.what}, a row that sees no key gives"
     if rows.isnan().any():
         why = "-inf - (-inf) is NaN, and so is 0 / 0, the sum of no exponentials"
-        raise Rejected(catalogue.precision.masked_row_nan(f"{seen} NaN", why, _HINTS["masked_block_nan"]))
+        hint = f"{_HINTS['masked_block_nan']}; and divide by no less than 1, the least sum of all other rows"
+        raise Rejected(catalogue.precision.masked_row_nan(f"{seen} NaN", why, hint))
     if rows.any():
         seen = f"{seen} {float(rows.abs().max()):.3g}, where zeros belong"
         raise Rejected(catalogue.precision.masked_row_not_zero(seen, "leave -inf what it is: exp(-inf) is 0"))

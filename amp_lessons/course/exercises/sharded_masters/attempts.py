@@ -64,6 +64,12 @@ wrong(
     "at index 31 it is 0.5, not 0",
     (GRADIENTS, "whole = nn.functional.pad(flat, self.padding, value=0.5)"),
 )
+wrong(
+    "a_whole_round_of_padding",
+    "no_shard",
+    "an equal share of 56",
+    ("-len(flat) % dist.get_world_size()", "dist.get_world_size() - len(flat) % dist.get_world_size()"),
+)
 wrong("not_sharded", "no_shard", "equal share", (SHARD, "nn.Parameter(torch.cat(share).clone())"))
 wrong(
     "rank_zeros_share_for_all", "shard_values", "not this rank's part", ("share[dist.get_rank()]", "share[0]")
@@ -189,7 +195,7 @@ wrong(
 )
 
 
-@TABLE.mistake("no_shard", "shard is None")
+@TABLE.mistake("not_a_class", "not the class ShardedMasters")
 def a_function(model, compute_dtype):
     return model
 

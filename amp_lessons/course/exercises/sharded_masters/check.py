@@ -21,14 +21,13 @@ from amp_lessons.course.exercises.report import common_findings
 from amp_lessons.course.exercises.sharded_masters import shards_there
 from amp_lessons.course.exercises.sharded_masters.shards_there import (
     FEATURES,
-    OUTPUTS,
-    WEIGHTS,
+    count_weights,
     loss,
     make_model,
 )
 from amp_lessons.formats.dtypes import dtype_name
 
-_DTYPES = (torch.float16, torch.bfloat16, torch.float32)
+_OUTPUTS = {torch.float16: 3, torch.bfloat16: 2, torch.float32: 3}  # 63 weights ask for padding, 56 do not
 _STEPS = (  # the loss's weight, and a factor of rank 1's targets
     (1.0, 1.0),
     (2.0**-18, 1.0),  # fp16 holds gradients that lose a bit when they are divided
@@ -37,15 +36,14 @@ _STEPS = (  # the loss's weight, and a factor of rank 1's targets
 _RATE = 2.0**-9  # updates so small that 16 bits would lose most of them
 _TOLERANCE = 2.0**-20  # of the magnitudes added: a few roundings of fp32
 _MOST_GATHERED = 1.5  # times the weights in compute_dtype: there may be a message about them as well
-_PADDING = 0, -WEIGHTS % RANKS
-assert _PADDING[1], "weights that can be shared out evenly would not ask for any"
 _RequireRight = Callable[[dict[str, Any], int], None]  # of what a rank has noted
 
 
 def judge(worker: Worker, draw: torch.Generator) -> Iterator[Finding]:
     """Train in three dtypes; what each rank held and sent after every call is looked at here."""
+    bed.require_class(worker, "ShardedMasters")
     bed.function(worker, "ShardedMasters", None, None)
-    trainings = [_training(dtype, draw) for dtype in _DTYPES]
+    trainings = [_training(dtype, draw) for dtype in _OUTPUTS]
     ends = ranks.run(worker, f"{shards_there.__name__}:train", [given for given, _ in trainings])
     seen = {each["rank"]: each["told"]["phases"] for each in ends}
     required = [each for _, phases in trainings for each in phases]
@@ -64,7 +62,7 @@ def judge(worker: Worker, draw: torch.Generator) -> Iterator[Finding]:
     yield passed("reduced_in_fp32", "gradients were added up over ranks in fp32, and averaged")
     yield passed("as_one_process", "after every step the weights are those of one process")
     reduced = [each for phase in seen[0] if "gradient" in phase for each in phase["sent"]]
-    if any(name == "all-reduce" and elements >= WEIGHTS for name, _, elements in reduced):
+    if any(name == "all-reduce" and elements >= count_weights(2) for name, _, elements in reduced):
         yield note(
             "shard_all_reduced",
             "reduce sends the whole mean gradient to every rank, by an all-reduce, and throws away what is "
@@ -78,39 +76,43 @@ def _training(dtype: torch.dtype, draw: torch.Generator) -> tuple[dict[str, Any]
 
     There is one requirement for each of the phases; it knows what is right, flat, in fp32 and padded.
     """
-    weights, steps = torch.randn(WEIGHTS, generator=draw) * 0.5, []
-    masters = F.pad(weights, _PADDING)
-    phases: list[_RequireRight] = [partial(_require_shard, masters, "after __init__")]
+    count = count_weights(_OUTPUTS[dtype])
+    padding = 0, -count % RANKS
+    weights, steps = torch.randn(count, generator=draw) * 0.5, []
+    masters = F.pad(weights, padding)
+    phases: list[_RequireRight] = [partial(_require_shard, masters, count, "after __init__")]
     for number, (weight, poison) in enumerate(_STEPS, 1):
         batches = []
         for rank in range(RANKS):
             inputs = torch.randn(4 + rank, FEATURES, generator=draw)
-            targets = torch.randn(4 + rank, OUTPUTS, generator=draw) * math.exp(rank) * poison**rank
+            targets = torch.randn(4 + rank, _OUTPUTS[dtype], generator=draw) * math.exp(rank) * poison**rank
             batches.append((inputs, targets))
-        of_ranks = torch.stack([_gradient(masters.to(dtype), weight, *batch) for batch in batches])
-        phases.append(partial(_require_gathered, masters.to(dtype), f"in step {number}"))
+        gathered = masters[:count].to(dtype)
+        of_ranks = F.pad(torch.stack([_gradient(gathered, weight, *batch) for batch in batches]), padding)
+        phases.append(partial(_require_gathered, gathered, f"in step {number}"))
         phases.append(partial(_require_reduced, of_ranks.to(dtype), f"in step {number}"))
         made = bool(of_ranks.isfinite().all())  # a scaler of all ranks skips the others
         masters = masters - (_RATE * of_ranks.mean(0) if made else 0.0)
-        phases.append(partial(_require_shard, masters, f"after step {number}"))
+        phases.append(partial(_require_shard, masters, count, f"after step {number}"))
         steps.append({"loss_weight": weight, "batches": batches, "made": made})
     return {"dtype": dtype, "weights": weights, "rate": _RATE, "steps": steps}, phases
 
 
 def _gradient(weights: Tensor, weight: float, inputs: Tensor, targets: Tensor) -> Tensor:
-    model = make_model(weights[:WEIGHTS])
+    model = make_model(weights)
     gradients = torch.autograd.grad(loss(weight, model, inputs, targets), list(model.parameters()))
-    return F.pad(torch.cat([each.float().flatten() for each in gradients]), _PADDING)
+    return torch.cat([each.float().flatten() for each in gradients])
 
 
-def _require_shard(masters: Tensor, when: str, noted: dict[str, Any], rank: int) -> None:
+def _require_shard(masters: Tensor, count: int, when: str, noted: dict[str, Any], rank: int) -> None:
     shard, wanted = noted["shard"], masters.chunk(RANKS)[rank]
     if not isinstance(shard, Tensor) or not noted["fit"] or shard.shape != wanted.shape:
         reject(
             "no_shard",
             f"{when}, shard is {bed.described(shard)}: an optimizer is to be given a parameter of shape "
-            f"{tuple(wanted.shape)}, an equal share of {WEIGHTS} weights",
-            "join all weights flat, pad with zeros, and keep one part: self.shard = nn.Parameter(…)",
+            f"{tuple(wanted.shape)}, an equal share of {count} weights",
+            "join all weights flat, pad with -len(flat) % world_size zeros, and keep one part: "
+            "self.shard = nn.Parameter(…)",
         )
     if shard.dtype != torch.float32:
         raise Rejected(catalogue.ranks.masters_not_fp32(str(shard.dtype)))
@@ -122,7 +124,7 @@ def _require_shard(masters: Tensor, when: str, noted: dict[str, Any], rank: int)
             "but the optimizer changes them, and they are never rounded",
         )
     for name, elements in noted["kept"].items():
-        if elements >= WEIGHTS:
+        if elements >= count:
             reject(
                 "whole_masters_kept",
                 f"{when} {name} holds {elements} numbers in fp32 on every rank, as many as there are weights",
@@ -137,7 +139,7 @@ def _farthest_off(seen: Tensor, wanted: Tensor) -> str:
 
 
 def _require_gathered(wanted: Tensor, when: str, noted: dict[str, Any], rank: int) -> None:
-    asked, weights = dtype_name(wanted.dtype), wanted[:WEIGHTS].float()
+    asked, weights = dtype_name(wanted.dtype), wanted.float()
     if others := {dtype_name(dtype) for dtype in noted["dtypes"] if dtype != wanted.dtype}:
         reject(
             "compute_dtype_ignored",

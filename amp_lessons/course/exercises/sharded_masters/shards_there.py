@@ -16,13 +16,18 @@ from amp_lessons._base.worker.serving import told
 from amp_lessons.course.exercises import bed_there, ranks_there
 from amp_lessons.parallel.collectives import CollectiveLog
 
-FEATURES, HIDDEN, OUTPUTS = 5, 7, 3
-WEIGHTS = (FEATURES + 1) * HIDDEN + HIDDEN * OUTPUTS
+FEATURES, HIDDEN = 5, 7
+
+
+def count_weights(outputs: int) -> int:
+    """Return how many weights the model with so many outputs has."""
+    return (FEATURES + 1) * HIDDEN + HIDDEN * outputs
 
 
 def make_model(weights: Tensor) -> nn.Module:
     """Make the model of these weights, each parameter in memory of its own."""
-    model = nn.Sequential(nn.Linear(FEATURES, HIDDEN), nn.Tanh(), nn.Linear(HIDDEN, OUTPUTS, bias=False))
+    outputs = (len(weights) - count_weights(0)) // HIDDEN
+    model = nn.Sequential(nn.Linear(FEATURES, HIDDEN), nn.Tanh(), nn.Linear(HIDDEN, outputs, bias=False))
     parameters = list(model.parameters())
     for parameter, values in zip(parameters, weights.split([p.numel() for p in parameters]), strict=True):
         parameter.data = values.view_as(parameter).clone()

@@ -62,14 +62,15 @@ def not_scaled(what: str, underflowed: float, saturated: float) -> Finding:
     )
 
 
-def inf_hidden(what: str, effect: str) -> Finding:
+_SPREAD = (
+    "let inf and NaN spread: the largest magnitude is then inf or NaN, and so is the scale; whoever leaves "
+    "them out must not clamp them either"
+)
+
+
+def inf_hidden(what: str, effect: str, hint: str = _SPREAD) -> Finding:
     """Report that an overflow can no longer be seen."""
-    return failed(
-        "inf_hidden",
-        f"{what}: {effect}; an overflow that nobody sees is trained on",
-        "let inf and NaN spread: the largest magnitude is then inf or NaN, and so is the scale; whoever "
-        "leaves them out must not clamp them either",
-    )
+    return failed("inf_hidden", f"{what}: {effect}; an overflow that nobody sees is trained on", hint)
 
 
 def zero_amax(
