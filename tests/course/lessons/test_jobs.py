@@ -84,7 +84,7 @@ def test_the_slurm_script_starts_torchruns_that_find_each_other(tmp_path):
     stand_in(
         tmp_path,
         "srun",
-        '[[ $2 == --cpus-per-task=32 ]] || exit 2; shift 2\n'
+        "[[ $2 == --cpus-per-task=32 ]] || exit 2; shift 2\n"
         'for ((i = 0; i < SLURM_JOB_NUM_NODES; i++)); do "$@" & pids+=($!); done\n'
         'for pid in "${pids[@]}"; do wait "$pid" || exit 1; done',
     )
