@@ -10,6 +10,7 @@ import torch
 from torch.nn.functional import cross_entropy, linear, rms_norm
 from torch.utils._python_dispatch import TorchDispatchMode
 
+from amp_lessons import fp8
 from amp_lessons.course.material import decoder
 from tests.stored_lessons import text
 
@@ -139,6 +140,38 @@ def test_ratios_of_tokens_are_exact_for_one_token_and_for_a_text_only_nearer():
     assert off["text"] < 1e-12
     assert 0.05 < off["token"] < off["none"]
     assert min(off["cut"], off["dropped"]) > 0.05, "neither is right on average"
+
+
+def test_texts_that_a_mask_keeps_carry_products_that_fall_with_length():
+    """As TRL's sequence_mask: the product of a text's ratios, and zero above the cap."""
+    draw, medians, means = torch.Generator().manual_seed(0), [], []
+    for tokens in (256, 2048, 8192):  # 3 % a token, and a mean of -KL
+        spread = 0.03 * torch.randn(20_000, generator=draw).double() * tokens**0.5
+        product = (spread - tokens * 0.03**2 / 2).exp()
+        kept = torch.where(product > 3, 0.0, product)
+        medians.append(float(product.median()))
+        means.append(float(kept.mean()))
+    assert medians == pytest.approx([0.88, 0.40, 0.02], abs=0.03)
+    assert means == pytest.approx([0.98, 0.55, 0.17], abs=0.03)
+    assert "carry their product, for long ones mostly far below 1" in text("11", "correction")
+
+
+def test_where_the_engine_drew_a_text_its_log_ratios_have_a_mean_below_zero():
+    logits = torch.randn(200, 50, generator=torch.Generator().manual_seed(0)).double()
+    trainer, engine = (each.log_softmax(-1) for each in (logits, logits.bfloat16().double()))
+    drawn, likely = ((each.exp() * (trainer - engine)).sum(-1).mean() for each in (engine, trainer))
+    assert drawn < 0 < likely
+    assert "where the engine drew it, log ratios have a mean below zero" in text("11", "ratio-why")
+
+
+def test_the_lesson_s_fp8_cache_has_a_scale_for_each_token_and_head_and_a_scale_of_one_loses_small_keys():
+    keys = 0.002 * torch.randn(2, 4, 16, 8, generator=torch.Generator().manual_seed(0))
+    assert "fp8.Cast(block=fp8.ROW)" in text("11", "kv-run")
+    scaled = fp8.quantize(keys, fp8.Cast(block=fp8.ROW))
+    assert scaled.scales.numel() == 2 * 4 * 16
+    with_one = keys.to(torch.float8_e4m3fn).float()
+    off = [float((each - keys).norm() / keys.norm()) for each in (scaled.dequantize(), with_one)]
+    assert off[0] < 0.04 < 0.2 < off[1]
 
 
 def test_a_cast_behind_the_head_saves_what_the_softmax_rounds_and_not_what_the_head_did():

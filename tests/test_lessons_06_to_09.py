@@ -16,7 +16,7 @@ from torch.distributed.tensor.debug import CommDebugMode
 from torch.nn.functional import binary_cross_entropy_with_logits
 
 from amp_lessons import autocast, clinic, measure, pretrained
-from amp_lessons.course.clinic.causes import HALF_WEIGHTS
+from amp_lessons.course.clinic.causes import ENDS
 from amp_lessons.parallel.traffic import fake_group
 from tests.stored_lessons import cells, printed, text
 from tests.test_packaging import ROOT
@@ -51,7 +51,58 @@ def test_what_the_lesson_printed_of_adam_and_clipping_before_unscaling_is_what_a
     assert moved[7 * 10**9] < 0.03 < moved[124 * 10**6] < 0.15, "and real sizes show it"
 
 
+def test_no_code_cell_of_the_lesson_is_longer_than_twenty_lines_stubs_included():
+    code = {name: text("06", name) for name, cell in cells("06").items() if cell["cell_type"] == "code"}
+    assert {name: len(each.splitlines()) for name, each in code.items() if each.count("\n") >= 20} == {}
+
+
 # --- 07: real models
+def test_adam_s_step_is_up_to_six_or_seven_times_the_rate_when_gradients_grow_after_a_quiet_time():
+    weight = torch.nn.Parameter(torch.zeros(1, dtype=torch.float64))
+    adam, lengths = torch.optim.AdamW([weight], lr=1.0, weight_decay=0.0), []
+    for step in range(10_100):
+        before = weight.item()
+        weight.grad = torch.full_like(weight, float(step >= 10_000))
+        adam.step()
+        lengths.append(before - weight.item())
+    assert max(lengths) == pytest.approx(6.57, abs=0.01)
+    assert lengths[10_000] == pytest.approx(3.16, abs=0.01), "the first large gradient alone"
+    assert "(up to six or seven times that when gradients grow after a quiet time)" in text("07", "interview")
+
+
+@pytest.mark.parametrize("activation", ["relu", "gated-gelu"])
+def test_t5_loaded_in_fp16_keeps_a_layer_in_fp32_and_after_half_clamps_inf_in_silence(activation, tmp_path):
+    transformers = pytest.importorskip("transformers", minversion="5")
+    sizes = {"d_model": 16, "d_kv": 4, "d_ff": 64, "num_layers": 2, "num_heads": 4}
+    config = transformers.T5Config(vocab_size=50, feed_forward_proj=activation, **sizes)
+    torch.manual_seed(0)
+    model = transformers.T5EncoderModel(config).eval()
+    for name, weight in model.named_parameters():
+        if name.endswith("wo.weight"):
+            weight.data.normal_().mul_(1e4)  # so that its outputs pass 65,504
+    model.save_pretrained(tmp_path)
+    loaded = transformers.T5EncoderModel.from_pretrained(tmp_path, dtype=torch.float16).eval()
+    tokens = torch.arange(8)[None]
+    with torch.no_grad():
+        exact, in_fp16 = (each(tokens).last_hidden_state.float() for each in (model, loaded))
+        overflows = []
+        for module in (halved := model.half()).modules():
+            module.register_forward_hook(lambda _, __, out: overflows.append(_has_inf(out)))
+        after_half = halved(tokens).last_hidden_state.float()
+    kinds = {str(p.dtype) for name, p in loaded.named_parameters() if name.endswith("wo.weight")}
+    assert kinds == {"torch.float32"}
+    assert loaded.dtype == torch.float16
+    assert (in_fp16 - exact).norm() < 0.01 * exact.norm()
+    assert any(overflows)
+    assert after_half.isfinite().all()
+    assert (after_half - exact).norm() > 0.2 * exact.norm()
+    assert "after `.half()` it clamps inf, in silence" in text("07", "inference-why")
+
+
+def _has_inf(out) -> bool:
+    return isinstance(out, torch.Tensor) and bool(out.isinf().any())
+
+
 def norm_after_decay_and_noise(dtype: torch.dtype, lr: float, size: float) -> float:
     """By which part of a weight's norm fused AdamW's decay shortens it, with noise for gradients."""
     norms = []
@@ -167,6 +218,7 @@ def test_accelerate_casts_what_is_trained_up_to_fp32_before_it_shards():
         assert sharded("bf16") == [*frozen, (True, torch.float32), (True, torch.float32)]
     for said in (text("07", "load-why"), text("08", "masters-why")):
         assert re.search(r"1\.15 casts what is trained up to fp32 before it shards", said)
+    assert "Not where accelerate shards by FSDP2, which casts" in ENDS["half_weights"].cause
 
 
 def test_what_transformers_shards_while_it_loads_has_the_file_s_dtype_and_is_trained_in_it(tmp_path):
@@ -199,9 +251,9 @@ def test_what_transformers_shards_while_it_loads_has_the_file_s_dtype_and_is_tra
     for lesson, cell in {"07": "load-why", "08": "masters-why"}.items():
         assert "`distributed_config`" in text(lesson, cell)
     assert "`DistributedConfig(fsdp_mixed_precision=True)`, by default no policy" in text("08", "spelling")
-    assert "shards that from_pretrained makes" in HALF_WEIGHTS.cause
+    assert "shards that from_pretrained makes" in ENDS["half_weights"].cause
     assert "bf16" not in inspect.signature(transformers.Trainer).parameters
-    assert "TrainingArguments(bf16=True)" in HALF_WEIGHTS.cause
+    assert "TrainingArguments(bf16=True)" in ENDS["half_weights"].cause
 
 
 def test_the_lessons_count_minilm_alike():
@@ -308,7 +360,32 @@ def test_while_the_reduction_waits_a_rank_holds_the_whole_gradient_in_fp32_and_n
     assert f"{7e9 * 4 / 1e9:.0f} GB a rank" in text("08", "accumulate-fsdp")
 
 
+def test_a_checkpoint_names_the_random_numbers_that_gpus_draw():
+    assert "# on GPUs also torch.cuda.get_rng_state()" in text("08", "checkpoint-save")
+
+
 # --- 09: FP8 and FP4
+def test_further_down_in_the_table_of_recipes_fewer_numbers_share_a_scale():
+    rows = [each.split("|") for each in text("09", "map").splitlines() if each.startswith("| `")]
+    shared = [row[3].split(";")[0].strip() for row in rows]
+    words = {"the tensor": 10**6, "the same": 10**6, "a row": 4096}
+    sizes = [words.get(each) or math.prod(map(int, each.split("×"))) for each in shared]
+    assert len(sizes) == 7
+    assert sizes == sorted(sizes, reverse=True)
+    assert "Read down: fewer and fewer numbers share a scale." in text("09", "map")
+
+
+@pytest.mark.skipif(TORCH < (2, 13), reason="saturates from 2.13 on")
+def test_cuda_s_eager_cast_is_the_same_function_as_the_cpu_s():
+    header = Path(torch.__file__).parent / "include/torch/headeronly/util/Float8_e4m3fn.h"
+    if not header.exists():
+        pytest.skip("this wheel has no headers")
+    found = header.read_text("utf-8").partition("C10_HOST_DEVICE uint8_t fp8e4m3fn_from_fp32_value")[2]
+    assert "saturate to max finite value" in found
+    assert "in eager mode on CUDA too" in text("09", "scaled-cast-exercise")
+    assert "eager cast, on CUDA too" in text("09", "cast-why")
+
+
 def test_what_is_too_large_for_e4m3_saturates_from_2_13_on_and_was_nan_before():
     found = torch.tensor([465.0, 1e6, torch.inf]).to(torch.float8_e4m3fn).float()
     assert bool((found == E4M3_LARGEST).all()) == (TORCH >= (2, 13))

@@ -113,8 +113,8 @@ def test_the_makefile_installs_those_extras():
     assert "TEST_EXTRAS := lab,models,pretrained,classroom,test\n" in makefile
 
 
-def test_stubs_are_installed_with_the_package():
+def test_stubs_and_data_are_installed_with_the_package():
     package = ROOT / "amp_lessons"
     patterns = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["setuptools"]["package-data"]
     installed = {path for pattern in patterns["amp_lessons"] for path in package.glob(pattern)}
-    assert {*package.rglob("*.pyi"), package / "py.typed"} <= installed
+    assert {*package.rglob("*.pyi"), *package.rglob("*.yaml"), package / "py.typed"} <= installed

@@ -76,7 +76,7 @@ COMMANDS = tuple(command for group in GROUPS.values() for command in group)
 # All other commands are the course's. They need these of what `amp-lessons[lab]` brings, by the names under
 # which they are imported. JupyterLab is not among them: with another editor the course runs without it.
 _INSTRUMENTS = {"advise", "audit", "compare", "explain"}
-_OF_THE_COURSE = ("anywidget", "fsrs", "ipywidgets", "matplotlib", "platformdirs", "sklearn", "yaml")
+_OF_THE_COURSE = ("anywidget", "fsrs", "ipywidgets", "matplotlib", "platformdirs", "sklearn")
 NOT_INSTALLED = 2
 
 # What shells report of a program that Ctrl-C, or a reader that has gone, has ended.

@@ -10,7 +10,7 @@ import pytest
 from playwright.sync_api import expect
 
 from amp_lessons import audit
-from amp_lessons.audit.explaining.lookup import MESSAGES
+from amp_lessons.audit.explaining.message import all_messages
 from amp_lessons.course.clinic.symptoms import paths
 from amp_lessons.course.interview.bank import QUESTIONS
 from amp_lessons.course.site.explain import wording
@@ -207,7 +207,7 @@ def test_javascript_knows_a_message_by_the_patterns_as_python_does(open_page):
     texts += ["\n".join(pair) for pair in pairwise(texts)]  # as in a log: the last error counts
     by_python = [audit.explain(text).name or None for text in texts]
     assert page.evaluate("texts => texts.map((text) => ampExplain(text))", texts) == by_python
-    assert len(set(by_python)) > len(MESSAGES) / 2
+    assert len(set(by_python)) > len(all_messages()) / 2
 
 
 def test_the_search_finds_words_of_a_section(open_page):
@@ -231,7 +231,7 @@ NOT_FOUND = """texts => texts.filter(([text, to]) => {
 def test_the_search_finds_each_message_by_the_words_of_its_heading(open_page):
     texts = [
         (wording(each.patterns[0]).replace("…", " "), f"explain.html#message-{each.name}")
-        for each in MESSAGES
+        for each in all_messages()
     ]
     assert open_page("search").evaluate(NOT_FOUND, texts) == []
 

@@ -15,55 +15,13 @@ from markupsafe import Markup
 from amp_lessons._base.text import prose
 from amp_lessons._base.text.describing import describe
 from amp_lessons._base.text.words import listed
-from amp_lessons.audit.explaining.about_apple import APPLE
-from amp_lessons.audit.explaining.about_attention import ATTENTION
-from amp_lessons.audit.explaining.about_autocast import AUTOCAST, COMPILING
-from amp_lessons.audit.explaining.about_dtypes import DTYPES, RANGES
-from amp_lessons.audit.explaining.about_frameworks import DEVICES, IMAGES, SCALERS, TRAINERS
-from amp_lessons.audit.explaining.about_jax import JAX
-from amp_lessons.audit.explaining.about_kernels import FLOAT8, KERNELS, TF32
-from amp_lessons.audit.explaining.about_logs import CASTS, GPUS, LOGS, SHARDS, SWITCHES
-from amp_lessons.audit.explaining.about_quantized import FLOAT8_DEVICES, QUANTIZED
-from amp_lessons.audit.explaining.about_scaler import SCALER, SCALER_CALLS
-from amp_lessons.audit.explaining.about_training import GRADIENTS, MEMORY, OPTIMIZERS, SHARDING
-from amp_lessons.audit.explaining.message import Message
+from amp_lessons.audit.explaining.message import Message, all_messages
 
 _WIDTH = 100
 _ERROR = re.compile(r"([\w.]+\.)?\w*(Error|Exception|Unsupported|Warning)\b.*: ")  # a line that names one
 _WORD = re.compile(r"[A-Za-z_]{4,}")
 _NEAREST = 3  # messages that are named where none says it
 _MOST_READ = 10_000  # letters, to find them
-
-# by where one meets them; no two match the same message
-MESSAGES: tuple[Message, ...] = (
-    *SCALER_CALLS,
-    *SCALER,
-    *AUTOCAST,
-    *OPTIMIZERS,
-    *DTYPES,
-    *KERNELS,
-    *RANGES,
-    *GRADIENTS,
-    *FLOAT8,
-    *TF32,
-    *MEMORY,
-    *SHARDING,
-    *COMPILING,
-    *SCALERS,
-    *DEVICES,
-    *APPLE,
-    *TRAINERS,
-    *ATTENTION,
-    *QUANTIZED,
-    *FLOAT8_DEVICES,
-    *IMAGES,
-    *LOGS,
-    *SWITCHES,
-    *GPUS,
-    *SHARDS,
-    *CASTS,
-    *JAX,
-)
 
 
 @dataclass(frozen=True)
@@ -202,7 +160,7 @@ def explain(problem: BaseException | warnings.WarningMessage | str) -> Explanati
     said = list(texts(problem))
     for text in said:
         line = " ".join(text.split())
-        places = {message: place for message in MESSAGES if (place := message.place(line)) is not None}
+        places = {message: place for message in all_messages() if (place := message.place(line)) is not None}
         if places:
             return _known(max(places, key=places.__getitem__), text)
     return Explanation(
@@ -222,7 +180,7 @@ def _error_line(text: str) -> str:
 
 def _nearest(text: str) -> str:
     """Name in a sentence the messages that have most words in common with a text; rare words count more."""
-    words = {each: _words(" ".join((each.name.replace("_", " "), *each.patterns))) for each in MESSAGES}
+    words = {each: _words(" ".join((each.name.replace("_", " "), *each.patterns))) for each in all_messages()}
     often = Counter(word for of in words.values() for word in of)
     said = _words(text[:_MOST_READ])
     scores = {each.name: sum(1 / often[word] for word in of & said) for each, of in words.items()}

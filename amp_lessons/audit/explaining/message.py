@@ -2,8 +2,32 @@
 
 from __future__ import annotations
 
+import functools
 import re
 from dataclasses import dataclass
+
+from amp_lessons._base.entries import read_entries
+
+# By where one meets them, in files of these names in the folder `messages`; no two match the same message.
+ABOUT = (
+    "scaler",
+    "autocast",
+    "optimizers",
+    "dtypes",
+    "kernels",
+    "numbers",
+    "float8",
+    "tf32",
+    "sharding",
+    "compiling",
+    "frameworks",
+    "apple",
+    "trainers",
+    "attention",
+    "quantized",
+    "logs",
+    "jax",
+)
 
 
 @dataclass(frozen=True)
@@ -14,7 +38,7 @@ class Message:
     space is one blank. ``lesson`` is the number of the lesson that explains it, ``source`` the file of
     PyTorch's, or of a framework's, that says it, or ``C++``; ``seen_at`` a public place where somebody met
     it. Where one of ``unless`` is found too, in another line of a traceback mostly, the text says something
-    else. Sentences have ``code`` between backticks.
+    else. Sentences have ``code`` between backticks. Raises ValueError for what is no regular expression.
     """
 
     name: str
@@ -25,6 +49,13 @@ class Message:
     source: str
     seen_at: str = ""
     unless: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        for each in (*self.patterns, *self.unless):
+            try:
+                re.compile(each)
+            except re.error as error:
+                raise ValueError(f"{each!r} is no regular expression: {error}") from error
 
     def matches(self, text: str) -> bool:
         """Whether ``text``, whose white space may be anything, says this."""
@@ -44,3 +75,9 @@ class Message:
 
 
 _KIND = re.compile(r"\w(Error|Exception|Warning):")  # what Python says before each message
+
+
+@functools.cache
+def all_messages() -> tuple[Message, ...]:
+    """Return all that are known; they are read when the first text is explained."""
+    return read_entries("amp_lessons.audit.explaining", (f"messages/{name}.yaml" for name in ABOUT), Message)

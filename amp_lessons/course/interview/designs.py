@@ -12,6 +12,7 @@ from typing import Any
 
 import yaml
 
+from amp_lessons._base.entries import LOADER
 from amp_lessons._base.text.nearest import did_you_mean
 from amp_lessons.course.interview.proved import proved
 from amp_lessons.course.interview.proving import Proof, prove_cell
@@ -67,7 +68,7 @@ class Round:
 
 def _read() -> tuple[Round, ...]:
     text = resources.files("amp_lessons.course.interview").joinpath("designs.yaml").read_text("utf-8")
-    return tuple(map(_round, yaml.load(text, yaml.SafeLoader)))
+    return tuple(map(_round, yaml.load(text, LOADER)))
 
 
 def _round(entry: dict[str, Any]) -> Round:

@@ -8,8 +8,7 @@ from markupsafe import Markup
 
 from amp_lessons._base.text import prose
 from amp_lessons.audit.catalogue import ROWS, Row
-from amp_lessons.audit.explaining.lookup import MESSAGES
-from amp_lessons.audit.explaining.message import Message
+from amp_lessons.audit.explaining.message import Message, all_messages
 from amp_lessons.course.site.data import as_script
 from amp_lessons.course.site.shell import Page
 from amp_lessons.course.site.symptoms import lesson_link
@@ -31,15 +30,15 @@ _SECTION = Markup('<section id="{}-{}"><h2>{} <small><code>{}</code></small></h2
 
 def explain_page() -> Page:
     """Return the page that explains messages; what it knows stands on it, and can be linked to."""
-    messages = (_section("message", each.name, wording(each.patterns[0]), _told(each)) for each in MESSAGES)
+    said = (_section("message", each.name, wording(each.patterns[0]), _told(each)) for each in all_messages())
     rows = (_section("code", code, prose.as_html(row.means), _row(row)) for code, row in ROWS.items())
     return Page(
         "explain.html",
         "What does this error mean?",
         _BODY.format(
-            count=len(MESSAGES),
+            count=len(all_messages()),
             codes=len(ROWS),
-            messages=Markup("").join(messages),
+            messages=Markup("").join(said),
             rows=Markup("").join(rows),
         ),
         scripts=("explain-data.js", "explain.js"),
@@ -49,7 +48,9 @@ def explain_page() -> Page:
 
 def explain_script() -> str:
     """Return the script that brings the patterns by which a text is known: Python's are JavaScript's, too."""
-    return as_script("window.ampMessages", [[each.name, each.patterns, each.unless] for each in MESSAGES])
+    return as_script(
+        "window.ampMessages", [[each.name, each.patterns, each.unless] for each in all_messages()]
+    )
 
 
 # What a pattern leaves open is three dots in its wording, which of several words has the first.

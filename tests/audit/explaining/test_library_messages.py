@@ -8,11 +8,12 @@ from pathlib import Path
 
 import pytest
 import torch
+import yaml
 
 from amp_lessons import audit
-from amp_lessons.audit.explaining import MESSAGES
+from amp_lessons._base.entries import LOADER
+from amp_lessons.audit.explaining import all_messages
 from tests.audit.explaining.provoking import heard
-from tests.audit.explaining.said_by_frameworks import FRAMEWORKS
 from tests.audit.explaining.said_by_torch import TORCH, said_by_torch, said_in
 from tests.audit.explaining.test_mistakes import MISTAKES
 
@@ -56,126 +57,12 @@ IN_FILES = (
     ),
 )
 
-# As they stand in public reports: the CPU's libraries do not hold them, or other versions say them so.
-REPORTED = (
-    ("no_fp8_device", "torch._scaled_mm is only supported on CUDA devices with compute capability >= 9.0"),
-    (
-        "autocast_off_without_cuda",
-        "User provided device_type of 'cuda', but CUDA is not available. Disabling",
-    ),
-    ("no_16_bit_kernel", "\"addmm_impl_cpu_\" not implemented for 'Half'"),
-    ("constant_too_large", "value cannot be converted to type at::Half without overflow"),
-    ("gradient_of_another_dtype", "assigned grad has data of a different type"),
-    ("gradient_of_another_dtype", "Cannot set grad_dtype to 'BFloat16' because there is already a gradient"),
-    (
-        "shards_of_two_dtypes",
-        "`FlatParameter` requires uniform dtype but got torch.float16 and torch.float32",
-    ),
-    ("bf16_gradients_on_cuda", IN_FILES[-1][3].format(IN_FILES[-1][2])),
-    ("product_of_two_dtypes", "expected mat1 and mat2 to have the same dtype, but got: float != c10::Half"),
-    ("out_of_memory", "CUDA error: out of memory"),
-    (
-        "no_16_bit_algebra",
-        "cuFFT only supports dimensions whose sizes are powers of two when computing in half precision",
-    ),
-    *(  # by other versions of PyTorch, and on other devices
-        ("no_scaler_in_torch_amp", "module 'torch.amp' has no attribute 'GradScaler'"),
-        ("no_scaler_in_torch_amp", "module 'torch' has no attribute 'GradScaler'"),
-        (
-            "no_scaler_in_torch_amp",
-            "cannot import name 'GradScaler' from 'torch.amp' (/lib/torch/amp/__init__.py)",
-        ),
-        ("autocast_off_for_this_dtype", "MPS Autocast only supports dtype of torch.bfloat16 currently."),
-        (
-            "no_scaler_on_this_device",
-            "The operator 'aten::_amp_foreach_non_finite_check_and_unscale_' is not currently implemented "
-            "for the MPS",
-        ),
-        (
-            "no_fp64_on_mps",
-            "Cannot convert a MPS Tensor to float64 dtype as the MPS framework doesn't support float64.",
-        ),
-        (
-            "no_fp64_on_mps",
-            "Cannot convert a float64 Tensor to MPS as the MPS framework doesn't support float64.",
-        ),
-        (
-            "no_bf16_on_mps",
-            "Trying to convert BFloat16 to the MPS backend but it does not have support for that",
-        ),
-        ("no_bf16_on_mps", "MPS BFloat16 is only supported on MacOS 14 or newer"),
-        ("no_bf16_on_mps", "MPS bfloat16 type is supported on MacOS 14.0 or newer."),
-        ("no_bf16_on_mps", "Mixed precision training with bfloat16 is not supported on MPS. Please use fp16"),
-        (
-            "no_fp8_on_mps",
-            "Trying to convert Float8_e4m3fn to the MPS backend but it does not have support for",
-        ),
-        ("no_convolution_for_this", "GET was unable to find an engine to execute this computation"),
-        ("no_convolution_for_this", "getCudnnDataTypeFromScalarType() not supported for BFloat16"),
-        (
-            "mask_of_another_dtype",
-            "Expected attn_mask dtype to be bool or to match query dtype, but got attn_mask.dtype: float "
-            "and  query.dtype: struct c10::BFloat16 instead.",
-        ),
-        (
-            "no_attention_kernel",
-            "Expected query, key and value to all be of dtype: {Half, BFloat16}. Got Query dtype: float, "
-            "Key dtype",
-        ),
-        ("probabilities_not_finite", "probability tensor contains either inf, nan or element < 0"),
-        ("no_autocast_on_mps", "User specified an unsupported autocast device_type 'mps'"),
-        (
-            "cpu_autocast_in_fp16",
-            "Currently, AutocastCPU only support Bfloat16 as the autocast_cpu_dtype",
-        ),
-        ("average_in_another_dtype", "expected dtype float for end but got dtype c10::BFloat16."),
-        (
-            "average_in_another_dtype",
-            "expected dtype torch.bfloat16 for weight, but got torch.float32",
-        ),
-        (
-            "no_product_in_cublaslt",
-            "CUDA error: CUBLAS_STATUS_NOT_SUPPORTED when calling `cublasLtMatmulAlgoGetHeuristic( ltHandle, "
-            "computeDesc.descriptor(), Adesc.descriptor()",
-        ),
-        (
-            "layer_of_another_dtype",
-            "Input type (torch.cuda.FloatTensor) and weight type (torch.cuda.HalfTensor) should be the same",
-        ),
-        ("integers_have_no_gradient", "only Tensors of floating point dtype can require gradients"),
-        (
-            "layer_of_another_dtype",
-            "Expected tensor for argument #1 'input' to have the same type as tensor for argument #2 "
-            "'weight'; but type torch.cuda.HalfTensor does not equal torch.cuda.FloatTensor (while checking "
-            "arguments for cudnn_batch_norm)",
-        ),
-    ),
-    *(  # by PyTorch 2.15, in Python or CUDA's libraries
-        ("fused_state_dtypes", "Mixed-precision fused Adam requires bfloat16 optimizer states, got Float"),
-        ("result_dtype_of_a_product", "out_dtype must be float32 for fp8 inputs on ROCm, got torch.bfloat16"),
-        (
-            "kernel_for_other_dtypes",
-            "qlinear_prepack expects int8 or float8_e4m3fn weight, got torch.float32",
-        ),
-        ("kernel_for_other_dtypes", "input must have dtype BFloat16, Half, or Float, but got torch.float64"),
-        (
-            "kernel_for_other_dtypes",
-            "FlexGEMM scaled grouped GEMMs are not supported yet; only bf16 "
-            "torch.nn.functional.grouped_mm with offs is supported",
-        ),
-        ("kernel_for_other_dtypes", "FlexGEMM QUACK grouped_mm supports only bf16/fp16 k-major 2-D A"),
-        ("kernel_for_other_dtypes", "expected mat1 dtype in [bfloat16, float16, float] and mat2 dtype int8"),
-        ("kernel_for_other_dtypes", "Expected dtype to be float16, bfloat16, or float32, got torch.int8"),
-        ("kernel_for_other_dtypes", "mkldnn tensor only can be converted to be a float, bfloat16, Half"),
-        ("compiler_at_fault", "Expected device to be set for bf16 support check"),
-        ("compiler_at_fault", "expected float32 or bfloat16, got torch.float16"),
-        (
-            "fp32_product_in_tf32_only",
-            "FlexGEMM QUACK computes float32 GEMM operands in TF32, but torch.back",
-        ),
-        ("no_fp8_device", "Could not run 'aten::_scaled_addmm.out' with arguments from the 'CPU' backend."),
-    ),
-    *FRAMEWORKS,
+# Entry and words, as they stand in public reports: the CPU's libraries do not hold them, or others say them.
+REPORTED = tuple(
+    pair
+    for section in yaml.load(Path(__file__).with_name("reported.yaml").read_text("utf-8"), LOADER)
+    for said in section["said"]
+    for pair in said.items()
 )
 
 
@@ -191,12 +78,12 @@ def test_a_file_of_pytorchs_holds_the_words(name, file, piece, whole):
 
 @pytest.mark.parametrize(("name", "text"), REPORTED)
 def test_what_was_reported_is_explained_by_one_entry(name, text):
-    assert [message.name for message in MESSAGES if message.matches(text)] == [name]
+    assert [message.name for message in all_messages() if message.matches(text)] == [name]
 
 
 def _witnesses() -> list[str]:
     """Return every message that was found, provoked or reported."""
-    sources = {message.source for message in MESSAGES} - {"C++"}
+    sources = {message.source for message in all_messages()} - {"C++"}
     files = [TORCH.parent / source for source in sources if (TORCH.parent / source).exists()]
     return [
         *(said.text for said in said_by_torch()),
@@ -210,7 +97,7 @@ def _witnesses() -> list[str]:
 def test_every_pattern_has_a_witness():
     """None is made up."""
     said = [" ".join(text.split()) for text in _witnesses()]
-    patterns = [pattern for message in MESSAGES for pattern in message.patterns]
+    patterns = [pattern for message in all_messages() for pattern in message.patterns]
     unseen = [each for each in patterns if not any(re.search(each, text) for text in said)]
     assert set(unseen) <= {_IN_A_PROCESS_OF_ITS_OWN}
 

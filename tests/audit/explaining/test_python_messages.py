@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from amp_lessons.audit.explaining import MESSAGES
+from amp_lessons.audit.explaining import all_messages
 from tests.audit.explaining.said_by_torch import AMP_FILES, TORCH, Said, messages, said_by_torch, said_in
 
 # By Python itself, of a call that does not fit the function there.
@@ -39,7 +39,7 @@ has the same meaning and the same cure), and a mistake that provokes it to tests
 
 
 def _entries(text: str) -> list[str]:
-    return [message.name for message in MESSAGES if message.matches(text)]
+    return [message.name for message in all_messages() if message.matches(text)]
 
 
 def _about_amp() -> list[Said]:
@@ -121,7 +121,7 @@ def test_the_files_about_amp_are_read_whole():
     assert len(read) >= len(begun) > 40
 
 
-@pytest.mark.parametrize("message", MESSAGES, ids=lambda message: message.name)
+@pytest.mark.parametrize("message", all_messages(), ids=lambda message: message.name)
 def test_an_entry_names_the_file_that_says_it(message):
     if message.source == "C++" or message.name in SAID_BY_PYTHON:
         return

@@ -84,13 +84,15 @@ def test_the_slurm_script_starts_torchruns_that_find_each_other(tmp_path):
     stand_in(
         tmp_path,
         "srun",
-        'shift; for ((i = 0; i < SLURM_JOB_NUM_NODES; i++)); do "$@" & pids+=($!); done\n'
+        "[[ $2 == --cpus-per-task=32 ]] || exit 2; shift 2\n"
+        'for ((i = 0; i < SLURM_JOB_NUM_NODES; i++)); do "$@" & pids+=($!); done\n'
         'for pid in "${pids[@]}"; do wait "$pid" || exit 1; done',
     )
     stand_in(tmp_path, "torchrun", f'exec {sys.executable} -m torch.distributed.run "$@"')
     (tmp_path / SCRIPT.name).write_text(MEETING)
     slurm = {"SLURM_JOB_NODELIST": "node[1-2]", "SLURM_JOB_NUM_NODES": "2", "SLURM_GPUS_ON_NODE": "1"}
-    slurm |= {"SLURM_JOB_ID": "42", "SLURM_SUBMIT_DIR": str(tmp_path), "RDZV_PORT": str(free_port())}
+    slurm |= {"SLURM_CPUS_PER_TASK": "32", "SLURM_JOB_ID": "42"}
+    slurm |= {"SLURM_SUBMIT_DIR": str(tmp_path), "RDZV_PORT": str(free_port())}
     path = f"{tmp_path}:{os.environ['PATH']}"
     told = run(["bash", SLURM, "--strategy=fsdp2", "--steps=2"], PATH=path, **slurm)
     assert sorted(each["rank"] for each in told) == [0, 1]
@@ -102,6 +104,7 @@ def test_slurm_is_asked_for_one_task_a_node():
     assert asked["ntasks-per-node"] == "1"
     assert int(asked["nodes"]) > 1
     assert int(asked["gpus-per-node"]) > 1
+    assert int(asked["cpus-per-task"]) > 1
 
 
 @pytest.fixture(scope="module")

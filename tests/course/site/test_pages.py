@@ -14,7 +14,7 @@ import pytest
 from nbformat.v4 import new_code_cell, new_markdown_cell, new_output
 
 from amp_lessons import quizzes
-from amp_lessons.audit.explaining.lookup import MESSAGES
+from amp_lessons.audit.explaining.message import all_messages
 from amp_lessons.course.exercises import shelf
 from amp_lessons.course.lessons import shipped
 from amp_lessons.course.quizzes import Choice, Question
@@ -207,7 +207,7 @@ def test_a_count_is_not_to_be_read_before_it_was_guessed(site):
 
 
 @pytest.mark.thorough
-@pytest.mark.parametrize("message", MESSAGES, ids=lambda message: message.name)
+@pytest.mark.parametrize("message", all_messages(), ids=lambda message: message.name)
 def test_a_message_is_headed_by_what_it_says(site, message):
     """Its own patterns know it by its wording again, once something stands where the dots are."""
     for words in map(wording, message.patterns):
