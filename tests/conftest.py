@@ -13,6 +13,27 @@ from types import FunctionType
 import pytest
 
 
+def pytest_addoption(parser):
+    parser.addoption("--write-golden", action="store_true", help="write the files in tests/**/golden anew")
+
+
+@pytest.fixture
+def golden(request):
+    """Hold texts against the files of their names in ``golden``, beside the test."""
+    folder = request.path.parent / "golden"
+
+    def hold(name, text):
+        file = folder / name
+        text = "\n".join(line.rstrip() for line in text.strip().splitlines()) + "\n"
+        if request.config.getoption("write_golden"):
+            folder.mkdir(exist_ok=True)
+            file.write_text(text, "utf-8")
+        assert file.is_file(), f"there is no {file}: pytest --write-golden writes it"
+        assert text == file.read_text("utf-8"), "if it is meant: pytest --write-golden, and look at the diff"
+
+    return hold
+
+
 @pytest.fixture(autouse=True)
 def progress_home(tmp_path, monkeypatch):
     """Give each test a progress folder of its own."""

@@ -93,13 +93,6 @@ def test_what_cannot_be_used_gets_a_sentence(module, capsys, maker, words):
     assert captured.out == ""
 
 
-def test_where_the_page_cannot_be_written(module, capsys):
-    with pytest.raises(SystemExit) as stopped:
-        main(["advise", f"{module}:make_model", "--html", "no/such/folder/a.html"])
-    assert stopped.value.code == 2
-    assert "cannot be written" in capsys.readouterr().err
-
-
 def test_a_context_asks_what_decoding_takes_also_of_a_model_that_writes_nothing(module, capsys):
     assert main(["advise", f"{module}:make_model", "--seconds", "20", "--steps", "1", "--context", "50"]) == 0
     assert "What decoding takes is not known" in " ".join(capsys.readouterr().out.split())

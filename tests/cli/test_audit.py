@@ -17,7 +17,6 @@ import pytest
 
 from amp_lessons.audit.report import as_json
 from amp_lessons.audit.report.document import empty
-from amp_lessons.cli import cli
 from amp_lessons.cli.audit import parent
 from amp_lessons.cli.audit.child import module_program, script_program, when_imported
 
@@ -124,34 +123,6 @@ def test_its_own_exit_status_is_told(tmp_path):
     done = audited(tmp_path, "import sys; print('out'); sys.exit(3)")
     assert (done.returncode, done.stdout) == (2, "out\n")
     assert "it ended with exit status 3" in done.stderr
-
-
-@pytest.mark.parametrize(
-    ("arguments", "answer"),
-    [
-        (["missing.py"], "there is no file missing.py"),
-        (["lesson.ipynb"], "with audit.watch(model)"),
-        ([], "name one script"),
-        (["-m", "a", "b.py"], "name one script"),
-        (["s.py", "--steps", "0"], "not a whole number of at least 1"),
-        (["s.py", "--lr", "0.1"], "go behind --, as in: amp-lessons audit s.py -- --lr 0.1"),
-        (["."], ". is a folder; name the Python file in it"),
-        (["s.py", "--json", "nowhere/report.json"], "cannot be written"),
-        (["s.py", "--html", "."], "cannot be written"),
-        (["s.py", "--log", "nowhere/run.jsonl"], "cannot be written"),
-    ],
-)
-def test_what_cannot_be_run_is_said_before_anything_runs(tmp_path, monkeypatch, capsys, arguments, answer):
-    monkeypatch.chdir(tmp_path)
-    (tmp_path / "s.py").write_text("raise SystemError('it ran')")
-    try:
-        status = cli.main(["audit", *arguments])
-    except SystemExit as stopped:
-        status = stopped.code
-    assert status == 2
-    printed = capsys.readouterr()
-    assert answer in printed.err
-    assert printed.out == ""
 
 
 def test_the_parent_never_loads_pytorch(tmp_path):

@@ -14,7 +14,6 @@ from pathlib import Path
 import pytest
 
 from amp_lessons.audit.report import as_json
-from amp_lessons.cli import cli
 from amp_lessons.cli.audit import ranks
 from amp_lessons.cli.audit.ranks import Meeting, Rank, of_environment
 from tools.ports import free_port
@@ -145,17 +144,6 @@ def test_a_rank_that_dies_leaves_what_was_seen(tmp_path, meetings, how, said):
 
 
 # --- their parts
-
-
-def test_who_starts_ranks_is_told_which_command_audits_them(capsys):
-    assert cli.main(["audit", "-m", "torch.distributed.run"]) == 2
-    assert "torchrun … -m amp_lessons audit SCRIPT" in capsys.readouterr().err
-
-
-def test_a_folder_to_share_must_be_there(tmp_path, capsys):
-    (tmp_path / "s.py").touch()
-    assert cli.main(["audit", str(tmp_path / "s.py"), "--shared", str(tmp_path / "nowhere")]) == 2
-    assert "cannot be shared" in capsys.readouterr().err
 
 
 TORCHRUN = {"RANK": "5", "WORLD_SIZE": "8", "LOCAL_RANK": "1", "LOCAL_WORLD_SIZE": "4"}

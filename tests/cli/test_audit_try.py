@@ -134,23 +134,6 @@ def test_an_interruption_ends_the_trials_and_what_was_found_is_told(tmp_path, mo
     assert "fp32 was not tried" in capfd.readouterr().err
 
 
-@pytest.mark.parametrize(
-    ("arguments", "answer"),
-    [
-        (["--try", "s.py"], "'s.py' is nothing to try"),
-        (["s.py", "--try", "head=fp64"], "MODULE=fp32 for one module"),
-        (["s.py", "--try", "--minutes", "0"], "not a number above 0"),
-    ],
-)
-def test_what_cannot_be_tried_is_said_before_anything_runs(tmp_path, monkeypatch, capsys, arguments, answer):
-    monkeypatch.chdir(tmp_path)
-    (tmp_path / "s.py").write_text("raise SystemError('it ran')")
-    with pytest.raises(SystemExit) as stopped:
-        cli.main(["audit", *arguments])
-    assert stopped.value.code == 2
-    assert answer in " ".join(capsys.readouterr().err.split())
-
-
 def test_ranks_are_refused(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "s.py").write_text("raise SystemError('it ran')")

@@ -113,38 +113,3 @@ def test_a_script_without_pytorch_is_answered_in_a_sentence(compared, tmp_path):
     status, out, err = compared("nothing.py", "train.py")
     assert (status, out) == (2, "no PyTorch\n")
     assert "before it had imported PyTorch" in err
-
-
-def test_a_file_that_is_no_recording_is_answered_in_a_sentence(compared, tmp_path):
-    (tmp_path / "broken.json").write_text("{")
-    status, out, err = compared("broken.json", "broken.json")
-    assert (status, out) == (2, "")
-    assert "broken.json: this is no recording" in err
-
-
-@pytest.mark.parametrize(
-    ("arguments", "answer"),
-    [
-        (["missing.py"], "there is no file missing.py"),
-        (["a.ipynb"], "with audit.recording(model)"),
-        (["s.py", "missing.py"], "there is no file missing.py"),
-        (["s.py", "--precision", "fp8"], "invalid choice"),
-        (["s.py", "--steps", "0"], "not a whole number of at least 1"),
-        (["s.py", "--lr", "0.1"], "go behind --"),
-        (["r.json", "s.py", "--precision", "bf16"], "r.json is a recording"),
-        (["s.py", "--noise", "s.py"], "s.py is no recording"),
-        (["s.py", "--html", "."], "cannot be written"),
-    ],
-)
-def test_what_cannot_be_run_is_said_before_anything_runs(tmp_path, monkeypatch, capsys, arguments, answer):
-    monkeypatch.chdir(tmp_path)
-    (tmp_path / "s.py").write_text("raise SystemError('it ran')")
-    (tmp_path / "r.json").write_text("{}")
-    try:
-        status = cli.main(["compare", *arguments])
-    except SystemExit as stopped:
-        status = stopped.code
-    assert status == 2
-    printed = capsys.readouterr()
-    assert answer in printed.err
-    assert printed.out == ""

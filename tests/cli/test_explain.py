@@ -30,13 +30,6 @@ def test_the_code_of_a_single_exercise_is_explained_by_its_report(capsys):
     assert cli.main(["explain", "two_optimizers"]) == 1
 
 
-def test_a_code_with_a_slip_is_answered_by_the_nearest(capsys):
-    assert cli.main(["explain", "clip_before_unscal"]) == 1
-    printed = capsys.readouterr()
-    assert "did you mean clip_before_unscale" in printed.err
-    assert printed.out == ""
-
-
 def refused() -> str:
     """Have PyTorch refuse a product of two dtypes; return what it says."""
     with pytest.raises(RuntimeError) as error:

@@ -172,14 +172,6 @@ def test_time_that_is_over_is_told_and_ends_nothing(answer, monkeypatch):
     assert "passed" in out[out.index("--- report") :]
 
 
-@pytest.mark.parametrize("words", [("--minutes", "20"), ("--task", "softmax"), ("--seed", "x")])
-def test_what_there_is_not_is_refused(words, capsys):
-    with pytest.raises(SystemExit):
-        cli.main(["interview", "code", *words])
-    said = capsys.readouterr().err
-    assert "invalid choice" in said or "is not a whole number" in said
-
-
 @pytest.mark.thorough
 @pytest.mark.skipif(os.name == "nt", reason="there are no pseudo-terminals there")
 def test_in_a_terminal_it_opens_the_editor(tmp_path):

@@ -159,15 +159,6 @@ def test_damaged_files_are_shown_once_until_they_are_gone(damaged, capsys):
     assert "set aside" not in capsys.readouterr().out
 
 
-@pytest.mark.parametrize("word", ["", "  "])
-def test_an_empty_id_does_not_mean_all(solved, capsys, word):
-    with pytest.raises(SystemExit) as stopped:
-        call("--reset", word, "--yes")
-    assert stopped.value.code == 2
-    assert "empty" in capsys.readouterr().err
-    assert progress.read().of("decode_bits").solved
-
-
 def test_progress_that_can_only_be_read_is_shown(progress_home, capsys):
     progress_home.mkdir()
     (progress_home / "progress.lock").mkdir()

@@ -1,7 +1,9 @@
-"""What a learner's hands do to a view, without a page."""
+"""What a learner's hands do to a view, and what eyes find there, without a page."""
 
 from __future__ import annotations
 
+import html
+import re
 from collections.abc import Iterator
 
 import ipywidgets
@@ -9,11 +11,28 @@ import ipywidgets
 
 def press(view: ipywidgets.Widget, label: str) -> None:
     """Press the view's one button with this label."""
-    (found,) = (each for each in _within(view) if getattr(each, "description", None) == label)
+    (found,) = (each for each in within(view) if getattr(each, "description", None) == label)
+    assert not found.disabled
     found.click()
 
 
-def _within(widget: ipywidgets.Widget) -> Iterator[ipywidgets.Widget]:
+def within(widget: ipywidgets.Widget) -> Iterator[ipywidgets.Widget]:
+    """Yield all widgets that a widget shows, its own children first."""
     for child in getattr(widget, "children", ()):
         yield child
-        yield from _within(child)
+        yield from within(child)
+
+
+def readable(page: str) -> str:
+    """Return the text of some HTML, without tags and style sheets."""
+    return " ".join(html.unescape(re.sub(r"<style>.*?</style>|<[^>]+>", " ", page, flags=re.DOTALL)).split())
+
+
+class Clock:
+    """A clock that a test moves."""
+
+    def __init__(self) -> None:
+        self.at = 0.0
+
+    def __call__(self) -> float:
+        return self.at

@@ -42,25 +42,6 @@ def test_what_models_are_written_with_comes_first_and_private_names_last():
     assert private == sorted(private)
 
 
-def test_a_named_operation_is_explained_for_the_chosen_device():
-    view = AtlasView("softmax")
-    assert view.caption.startswith(autocast.explain("softmax", "cuda"))
-    view.device_type = "mps"
-    assert view.caption.startswith(autocast.explain("softmax", "mps"))
-
-
-def test_an_operation_in_no_list_is_explained_and_shown():
-    view = AtlasView("mul")
-    assert view.caption.startswith("On CUDA and on the CPU, mul is in no list")
-    assert table(view)[1] == ["mul", *["in no list"] * 4]
-
-
-def test_part_of_a_name_is_counted():
-    view = AtlasView("upsample")
-    assert view.caption.startswith(f"{len(view.found)} of the")
-    assert "their names contain 'upsample'" in view.caption
-
-
 def test_a_name_that_does_not_exist_gets_the_nearest_ones():
     view = AtlasView()
     view.search = "sofmax"
@@ -97,12 +78,6 @@ def test_the_picture_holds_the_words_and_says_how_many_more_there_are():
         text for text in texts if text in {o.name for o in found}
     ]
     assert texts[-1] == f"… and {len(found) - ROWS_IN_A_PICTURE} more"
-
-
-def test_without_a_kernel_there_is_a_picture_with_its_caption():
-    bundle = AtlasView("norm")._repr_mimebundle_()
-    assert bundle["text/plain"] == f"[computed] {AtlasView('norm').caption}"
-    assert bundle["image/png"]
 
 
 def test_the_live_table_can_be_scrolled_by_keyboard_and_has_headers():

@@ -23,35 +23,17 @@ def half(code):
     return struct.unpack("<e", struct.pack("<H", code))[0]
 
 
-def test_a_number_is_taken_apart_as_struct_stores_it():
-    view = BitView("0.1", "fp16")
-    assert view.code == struct.unpack("<H", struct.pack("<e", 0.1))[0]
-    assert view.caption == (
-        "The fp16 value nearest to 0.1 is off by 0.024 %. fp16 0 01011 1001100110 is normal: "
-        "2⁻⁴ × (1 + 614/1024) = 0.0999755859375. "
-        "Its neighbours: 0.09991455078125 and 0.10003662109375; spacing 2⁻¹⁴."
-    )
-
-
 @pytest.mark.few(4)
 @pytest.mark.parametrize("bit", range(16))
 def test_each_bit_flips_and_flips_back(bit):
     view = BitView("0.1", "fp16")
     before = view.code
+    assert before == struct.unpack("<H", struct.pack("<e", 0.1))[0]
     view.flip(bit)
     assert view.code == before ^ 1 << bit
     assert view.value == half(view.code)
     view.flip(bit)
     assert view.code == before
-
-
-def test_a_flip_moves_caption_picture_and_field():
-    view = BitView("1", "bf16")
-    pixels = view.picture.pixels().copy()
-    view.flip(0)
-    assert "0 01111111 0000001 is normal: 2⁰ × (1 + 1/128) = 1.0078125." in view.caption
-    assert (view.picture.pixels() != pixels).any()
-    assert view._field.value == "1.0078125"
 
 
 def test_every_format_gets_the_number_that_the_bits_mean():
@@ -71,55 +53,6 @@ def test_flipping_to_nan_keeps_the_code():
     assert lines_of(view)["bf16"] == "nan, nan"
 
 
-def test_a_bit_that_is_not_there_is_refused():
-    with pytest.raises(ValueError, match="bits 0 to 15; there is no bit 16"):
-        BitView("0.1", "fp16").flip(16)
-
-
-@pytest.mark.parametrize(
-    ("typed", "caption"),
-    [
-        ("1e400", "10⁴⁰⁰ is beyond fp16, which makes it inf. fp16 0 11111 0000000000 is infinity."),
-        ("-0", "fp16 1 00000 0000000000 is minus zero."),
-        ("nan", "fp16 0 11111 1000000000 is NaN"),
-        ("0x7bff", "fp16 0 11110 1111111111 is normal: 2¹⁵ × (1 + 1023/1024) = 65504."),
-        ("2^-25", "2⁻²⁵ is too small for fp16, which makes it 0."),
-        ("-65504", "fp16 1 11110 1111111111 is normal: −2¹⁵ × (1 + 1023/1024) = -65504."),
-    ],
-)
-def test_what_is_typed_is_understood(typed, caption):
-    view = BitView("0.5", "fp16")
-    view.type(typed)
-    assert view.caption.startswith(caption)
-
-
-@pytest.mark.parametrize(
-    ("typed", "answer"),
-    [
-        ("abc", "“abc” is not a number"),
-        ("", "Nothing typed yet"),
-        ("0xfffff", "needs 20 bits, but fp16 has 16"),
-        ("<b>", "“<b>” is not a number"),
-    ],
-)
-def test_what_is_not_understood_is_answered_in_words(typed, answer):
-    view = BitView("0.5", "fp16")
-    code = view.code
-    view.type(typed)
-    assert answer in view._field.error
-    assert view.code == code
-    view.type("0.25")
-    assert view.value == 0.25
-    assert view._field.error == ""
-
-
-def test_the_same_number_can_be_typed_again_after_a_mistake():
-    view = BitView("0.5", "fp16")
-    view.type("abc")
-    view.type("0.5")
-    assert "is normal: 2⁻¹" in view.caption
-
-
 def test_another_format_keeps_the_exact_number():
     view = BitView("1e400", "fp16")
     view.format = "fp32"
@@ -135,20 +68,6 @@ def test_a_pattern_typed_in_one_format_is_a_number_in_the_next():
     view.format = "fp32"
     assert view.value == half(0x3C01)
     assert view._field.value == "1.0009765625"
-
-
-def test_the_text_says_what_each_format_makes_of_it():
-    lines = lines_of(BitView("70000", "fp16"))
-    assert set(lines) == set(FORMATS)
-    assert lines["fp16"] == "inf, overflow, becomes inf"
-    assert lines["fp4_e2m1"] == "6, overflow, stops at 6"
-    assert lines["fp32"] == "70000, exact"
-    assert lines["bf16"] == f"{torch.tensor(70000.0).bfloat16().item():.0f}, 0.21 %"
-
-
-def test_a_page_reader_hears_all_formats():
-    view = BitView("0.1")
-    assert f'alt="Bits of 0.1 in {len(FORMATS)} formats. fp32: 0.100000001…' in view.children[-1].value
 
 
 @pytest.mark.parametrize(
@@ -228,30 +147,6 @@ def test_a_triangle_marks_what_was_asked_for_between_the_neighbours(typed):
 def test_an_exact_number_has_no_triangle():
     lines = BitView("0.5", "fp16").picture.figure.axes[0].lines
     assert all(line.get_marker() != "v" for line in lines)
-
-
-def test_a_subnormal_and_its_neighbours_are_counted_in_the_same_power_of_two():
-    caption = BitView("3e-6", "fp16").caption
-    assert "2⁻¹⁴ × (0 + 50/1024) = 50 × 2⁻²⁴ ≈ 2.9802·10⁻⁶." in caption
-    assert "Its neighbours: 49 × 2⁻²⁴ ≈ 2.9206·10⁻⁶ and 51 × 2⁻²⁴ ≈ 3.0398·10⁻⁶;" in caption
-
-
-def test_the_triangle_is_named():
-    texts = [text.get_text() for text in BitView("0.1", "fp16").picture.figure.axes[0].texts]
-    assert "what you typed" in texts
-
-
-def test_of_a_negative_number_a_format_without_a_sign_says_so():
-    view = BitView("-3", "e8m0")
-    assert view.caption.startswith("e8m0 has no sign.")
-
-
-def test_only_the_formats_that_were_asked_for_stand_side_by_side():
-    view = BitView("0.1", formats=["fp32", "fp16", "bf16"])
-    assert list(view.representations) == ["fp32", "fp16", "bf16"]
-    assert view.picture.size[1] < BitView("0.1").picture.size[1]
-    view.format = "bf16"
-    assert view.caption.startswith("The bf16 value nearest to 0.1")
 
 
 @pytest.mark.parametrize("format", ["fp32", "fp16", "bf16", "fp8_e4m3fnuz"])

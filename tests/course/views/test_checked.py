@@ -172,11 +172,6 @@ def test_the_time_limit_is_passed_on():
     assert "0.5 seconds" in str(shown.report)
 
 
-def test_an_unknown_exercise_names_the_nearest():
-    with pytest.raises(ValueError, match="did you mean loss_scaler"):
-        views.check("loss_scalar", None)
-
-
 def test_text_in_html_is_escaped():
     shown = Checked(Report("x", "A <b>", (passed("p", "a < b"),), (SideBySide("<i>", "e", (1.0,), (2.0,)),)))
     html = shown._repr_mimebundle_()["text/html"]

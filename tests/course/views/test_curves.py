@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import pytest
-
 from amp_lessons import views
-from amp_lessons._base.drawing.style import STROKES
 
 RUNS = {
     "engine in fp32": [0.8, 0.95],
@@ -36,9 +33,3 @@ def test_what_happened_at_a_step_stands_there():
     (mark,) = [line for line in axes.lines if line.get_marker() == "^"]
     assert list(mark.get_xdata()) == [2]
     assert [(words.get_text(), words.xy[0]) for words in axes.texts] == [("odd", 2)]
-
-
-def test_a_run_for_which_there_is_no_stroke_is_not_left_out_in_silence():
-    runs = {f"run {number}": [0.0, 1.0] for number in range(len(STROKES) + 1)}
-    with pytest.raises(ValueError, match=f"{len(runs)} curves, and there are strokes for {len(STROKES)}"):
-        views.curves(runs, "One too many.")

@@ -6,6 +6,7 @@ import pytest
 from amp_lessons import exercises, views
 from amp_lessons.course import progress
 from amp_lessons.course.exercises import shelf
+from tests.course.views.hands import press
 
 
 @pytest.fixture
@@ -30,18 +31,6 @@ def page(card):
     return html(card)
 
 
-def press(card, name):
-    def buttons(widget):
-        if getattr(widget, "description", None) == name:
-            yield widget
-        for child in getattr(widget, "children", ()):
-            yield from buttons(child)
-
-    (found,) = buttons(card)
-    assert not found.disabled
-    found.click()
-
-
 def test_it_says_what_to_write_how_hard_and_how_long(card):
     for words in ("From bits to a value", "difficulty 2 of 5", "15 minutes", "Mind subnormal numbers"):
         assert words in page(card)
@@ -57,11 +46,6 @@ def test_hints_open_one_after_the_other(card):
     assert not hint_button(card, 3).disabled
     with pytest.raises(ValueError, match="1, 2, 3"):
         card.hint(4)
-
-
-def test_a_hint_out_of_turn_is_refused_in_words(card):
-    with pytest.raises(ValueError, match="no hint 2 to be had now; choose one of 1"):
-        card.hint(2)
 
 
 def test_a_repeated_hint_neither_counts_nor_shows_twice(card):
@@ -199,13 +183,6 @@ def test_what_is_stored_does_not_depend_on_what_was_done(card):
 def test_as_text_it_says_the_hints_that_were_opened(card):
     card.hint(1)
     assert card._repr_mimebundle_()["text/plain"].endswith(str(exercises.hint("decode_bits", 1)))
-
-
-def test_an_unknown_exercise_names_the_nearest():
-    with pytest.raises(ValueError, match="did you mean decode_bits"):
-        views.ExerciseCard("decode_bit")
-    with pytest.raises(ValueError, match=r"there are: decode_bits, .*resume_training"):
-        views.ExerciseCard("zzz")
 
 
 def test_a_progress_file_damaged_while_the_card_is_open_is_named(card, progress_home):

@@ -11,17 +11,9 @@ from amp_lessons._base.text import prose
 from amp_lessons.course import progress
 from amp_lessons.course.interview import Deck
 from amp_lessons.course.interview.planning import asked_question
-from tests.course.views.hands import press
+from tests.course.views.hands import Clock, press
 
 WHY = "loss_scaling.why"
-
-
-class Clock:
-    def __init__(self):
-        self.at = 0.0
-
-    def __call__(self):
-        return self.at
 
 
 def tick(rubric, *places):
@@ -233,11 +225,6 @@ def test_without_a_kernel_one_reads_what_it_is(mock):
     bundle = mock._repr_mimebundle_()
     assert "amp-lessons interview mock --level senior --seed 1" in bundle["text/markdown"]
     assert "depends on what you say you covered" in str(mock.stand_in())
-
-
-def test_only_a_report_makes_a_page():
-    with pytest.raises(TypeError, match="not str"):
-        views.report_page("report")
 
 
 def test_a_report_does_not_go_away_by_a_key_too_many(mock):

@@ -7,46 +7,14 @@ from torch.nn import functional as F
 
 from amp_lessons import autocast
 from amp_lessons.autocast import Policy, Row
-from amp_lessons.course.material import models
 from amp_lessons.course.views import LedgerView
 from amp_lessons.course.views.widgets.ledger import ROWS_IN_VIEW, describe, ledger_picture
-
-IMAGES, LABELS = torch.rand(4, 64), torch.arange(4)
-
-
-def loss_fn(output):
-    return F.cross_entropy(output, LABELS)
-
-
-NETWORKS = {
-    "perceptron": partial(autocast.record, models.digits_classifier(16), IMAGES, backward=loss_fn),
-    "conv net": partial(autocast.record, models.convolutional_classifier(4), IMAGES, backward=loss_fn),
-    "block": partial(autocast.record, models.transformer_block(16, 2), torch.rand(2, 3, 16), backward=True),
-}
+from tests.course.views.samples import IMAGES, NETWORKS
 
 
 @pytest.fixture
 def view():
     return LedgerView(NETWORKS)
-
-
-def test_it_starts_with_the_whole_forward_pass(view):
-    expected = NETWORKS["perceptron"](device_type="cuda", dtype=torch.float16).forward
-    assert view.rows == expected
-    assert view.row == len(expected) == 6
-    assert view.caption.startswith("6 of 6, in no submodule: cross_entropy_loss is called")
-
-
-def test_stepping_back_takes_casts_away(view):
-    for row, casts in ((1, 3), (2, 3), (3, 5), (5, 7), (6, 8)):
-        view.row = row
-        assert view.caption.startswith(f"{row} of 6, ")
-        assert f"So far: {casts} casts" in view.caption
-
-
-def test_a_row_names_the_parameters_that_were_cast(view):
-    view.row = 3
-    assert "Cast: net.2.weight fp32 → fp16, net.2.bias fp32 → fp16." in view.caption
 
 
 def test_rules_and_dtype_change_what_is_recorded(view):
@@ -60,17 +28,6 @@ def test_rules_and_dtype_change_what_is_recorded(view):
     assert "0 casts" in view.caption
 
 
-def test_the_choice_of_rules_is_answered_where_both_agree(view):
-    view.row = 1
-    on_cuda = view.caption
-    view.device_type = "cpu"
-    view.row = 1
-    assert on_cuda.endswith("By the rules of CUDA.")
-    assert view.caption == on_cuda.replace("CUDA.", "CPU.")
-    view.dtype = None
-    assert view.caption.endswith("No rules of autocast apply.")
-
-
 def test_the_backward_pass_follows_the_forward_pass(view):
     forward = len(view.rows)
     view.backward = True
@@ -78,21 +35,6 @@ def test_the_backward_pass_follows_the_forward_pass(view):
     assert view.row == len(view.rows) > forward
     assert ", backward of net.0: " in view.caption
     assert LedgerView(NETWORKS, backward=True).caption == view.caption
-
-
-def test_a_shorter_ledger_moves_the_slider_to_its_end(view):
-    view.backward = True
-    view.backward = False
-    assert view.row == 6
-    view.row = 99
-    assert view.caption.startswith("6 of 6")
-
-
-def test_batch_norm_is_half_in_half_out_without_a_cast():
-    view = LedgerView(NETWORKS, "conv net")
-    norm = next(i for i, row in enumerate(view.rows, start=1) if row.op == "aten::batch_norm")
-    view.row = norm
-    assert "with 1 fp16, 4 fp32; the result is fp16. Rule: follows its inputs. No cast." in view.caption
 
 
 def test_each_choice_is_recorded_once():
@@ -107,17 +49,6 @@ def test_each_choice_is_recorded_once():
     view.device_type = "cuda"
     view.backward = True
     assert len(calls) == 2
-
-
-def test_a_network_that_cannot_be_recorded_is_answered_in_words(view):
-    def wrong(**choice):
-        raise ValueError("these tensors cannot run by the autocast rules of cpu")
-
-    broken = LedgerView({"right": NETWORKS["perceptron"], "wrong": wrong})
-    broken.network = "wrong"
-    assert broken.caption == "these tensors cannot run by the autocast rules of cpu"
-    broken.network = "right"
-    assert broken.caption == view.caption
 
 
 def test_a_model_that_fails_under_autocast_is_answered_in_words():

@@ -153,11 +153,6 @@ def test_a_core_that_was_not_run_to_its_end_is_not_done(in_two_parts):
     assert progress.read().cores == when != {}
 
 
-def test_an_unknown_lesson_is_refused_with_those_there_are():
-    with pytest.raises(ValueError, match="there is no lesson '42'; choose one of 00, 01"):
-        views.LessonEnd("42")
-
-
 def test_a_lesson_asks_the_questions_that_it_counts():
     for path in NOTEBOOKS:
         text = path.read_text("utf-8")

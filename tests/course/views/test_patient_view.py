@@ -65,11 +65,6 @@ def test_another_seed_asks_in_another_order():
     assert len(orders) > 1
 
 
-def test_an_unknown_patient_is_answered_with_the_nearest():
-    with pytest.raises(ValueError, match="heal_snail"):
-        views.Patient("heal_snial")
-
-
 @pytest.mark.parametrize("patient", clinic.patients(), ids=lambda patient: patient.id)
 def test_every_patient_of_the_lesson_is_drawn(patient):
     observed = patient.observe()

@@ -34,22 +34,6 @@ def test_the_slider_shows_what_the_function_returned_when_the_view_was_made():
     assert called == [2, 4]
 
 
-def test_an_error_of_the_function_is_said_and_the_view_lives_on(view):
-    view.value = 7
-    assert view.caption == "a width of 7 does not divide"
-    view.value = 4
-    assert view.caption.startswith("width 4.")
-
-
-def test_numbers_have_two_digits_and_a_mark_where_they_were_measured():
-    def step(_):
-        return {"ms": {"fp32": 29.19, "bf16": 12.33}, "KiB": {"fp32": 4352.0, "bf16": 2698.0}}
-
-    view = Play(step, "size", [1], start=1, measured=True)
-    assert view.caption == "size 1. ms: fp32 29, bf16 12 (42 %); KiB: fp32 4,400, bf16 2,700 (62 %)."
-    assert view._repr_mimebundle_()["text/plain"].startswith("[measured] size 1.")
-
-
 def test_bars_are_as_long_as_their_number_is_beside_the_first_and_leave_room_for_it():
     def moved(update):
         return {"moved": {"fp32": update, "fp16": 4 * update if update > 1 else 0.0}}
@@ -62,17 +46,6 @@ def test_bars_are_as_long_as_their_number_is_beside_the_first_and_leave_room_for
     assert bars_and_end(view) == ([1.0, 0.0], pytest.approx(1.4))
     view.value = 8
     assert bars_and_end(view) == ([1.0, 4.0], pytest.approx(5.6))
-
-
-def test_a_value_off_the_list_is_refused_in_words(view):
-    with pytest.raises(ValueError, match="one of 2, 4, 7"):
-        view.value = 3
-
-
-def test_a_longer_bar_is_a_larger_number(view):
-    before = shown(view)
-    view.value = 2
-    assert shown(view).tobytes() != before.tobytes()
 
 
 def test_curves_are_a_picture_with_a_caption():

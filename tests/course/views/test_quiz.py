@@ -67,12 +67,6 @@ def test_a_question_of_no_lesson_begins_anew_each_time():
     assert says(Quiz(asked()))[0] == ""
 
 
-@pytest.mark.parametrize("letter", ["c", "", "ab", "A"])
-def test_an_answer_that_is_not_there_is_refused_in_words(letter):
-    with pytest.raises(ValueError, match="choose one of a, b"):
-        Quiz(asked()).choose(letter)
-
-
 def test_without_a_kernel_the_answer_can_be_unfolded():
     shown = Quiz(asked())._repr_mimebundle_()["text/markdown"]
     assert shown.index("b) 4") < shown.index("<details>") < shown.index("Count them.")

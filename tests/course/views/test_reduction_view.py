@@ -33,15 +33,6 @@ def test_the_caption_says_what_a_reduction_says(view, gradients, algorithm, dtyp
     assert f"The mean is {relative(reduction.relative_error)} off" in view.caption
 
 
-def test_hops_are_counted(view):
-    view.exponent = 1
-    assert "an element is rounded after one hop." in view.caption
-    view.exponent = 6
-    assert "an element is rounded after each of 63 hops." in view.caption
-    view.algorithm = "tree"
-    assert "an element is rounded after each of 6 hops." in view.caption
-
-
 def test_what_rounding_took_of_the_mean_is_said():
     view = ReductionView(parallel.rank_gradients(1024, 8), exponent=10)
     (size,) = parallel.growth(parallel.rank_gradients(1024, 8), torch.bfloat16, ranks=[1024]).sizes
@@ -71,48 +62,8 @@ def test_the_way_of_few_ranks_is_drawn(view, exponent, sums):
     assert len(travelled) == 2 * (min(2**exponent, 8) - 1)
 
 
-def test_moves_draw_nothing_anew_and_come_back_to_where_they_were(view):
-    picture, before = view.picture, view.picture.pixels().tobytes()
-    view.exponent, view.algorithm, view.dtype, view.gradients = 5, "tree", "fp16", "noisy"
-    assert view.picture is picture
-    assert view.picture.pixels().tobytes() != before
-    view.exponent, view.algorithm, view.dtype, view.gradients = 3, "ring", "bf16", "ours"
-    assert view.picture.pixels().tobytes() == before
-
-
-def test_what_overflows_is_said_and_the_view_lives_on():
-    view = ReductionView(torch.full((8, 4), 40000.0), dtype="fp16")
-    assert "The mean is inf or nan in places." in view.caption
-    view.dtype = "bf16"
-    assert "inf or nan in places" not in view.caption.split("To compare")[0]
-    assert view.picture.png()
-
-
 def test_dividing_first_is_another_mean():
     gradients = torch.full((8, 4), 40000.0)
     view = ReductionView(gradients, dtype="fp16", op="ddp")
     assert view.error == parallel.reduction(gradients, torch.float16, op="ddp").relative_error
     assert np.isfinite(view.error)
-
-
-@pytest.mark.parametrize(
-    ("given", "error"),
-    [
-        (torch.ones(1, 4), ValueError),
-        (torch.ones(4), ValueError),
-        ({}, ValueError),
-        (torch.zeros(4, 4), ValueError),
-        (torch.ones(4, 4, dtype=torch.int64), TypeError),
-        ("ring", TypeError),
-    ],
-)
-def test_what_cannot_be_averaged_is_refused(given, error):
-    with pytest.raises(error, match="tensor"):
-        ReductionView(given)
-
-
-def test_without_a_kernel_it_is_a_sentence_and_a_picture(view):
-    bundle = view._repr_mimebundle_()
-    assert bundle["text/plain"] == f"[computed] {view.caption}"
-    assert bundle["image/png"]
-    assert view.children[-1].alt.startswith("Relative error of a mean against the number of ranks")

@@ -6,33 +6,8 @@ import pytest
 from amp_lessons._base.drawing.style import dtype_colour
 from amp_lessons.course.views import RooflineView, roofline_of
 from amp_lessons.course.views.widgets.roofline import roofline_picture
-from amp_lessons.measure import GPUS, Rate, Roofline, Survey
-from amp_lessons.measure.stopwatch import Timing
-
-
-def rate(operation, precision, size, flop, moved_bytes, gflop_per_s):
-    return Rate(
-        operation, precision, size, flop, moved_bytes, Timing((flop / gflop_per_s / 1e6,) * 12, "cpu")
-    )
-
-
-def product(precision, size, gflop_per_s):
-    itemsize = 4 if precision == "fp32" else 2
-    return rate("matrix product", precision, size, 2.0 * size**3, 3 * size**2 * itemsize, gflop_per_s)
-
-
-def survey(fp16=40.0):
-    copies = tuple(
-        Rate("copy", name, 10**8, 0.0, 10**8, Timing((4.0,) * 12, "cpu")) for name in ("fp32", "fp16")
-    )  # 25 GB/s
-    products = (product("fp32", 256, 90.0), product("fp32", 512, 100.0), product("fp16", 512, fp16))
-    operations = (
-        rate("matrix product", "fp32", 1024, 1e9, 10**7, 95.0),
-        rate("attention", "fp32", 1024, 1e9, 10**7, 60.0),
-        rate("LayerNorm", "fp16", 1024, 1e7, 10**7, 20.0),
-        rate("addition", "fp32", 1024, 1e6, 12 * 10**6, 2.0),
-    )
-    return Survey(Roofline("cpu", products, copies), operations)
+from amp_lessons.measure import GPUS
+from tests.course.views.samples import product_rate, survey
 
 
 @pytest.fixture
@@ -42,7 +17,7 @@ def measured(monkeypatch):
 
     def quickly(size, precision_name, **_):
         asked.append((size, precision_name))
-        return product(precision_name, size, 150.0 if size == 1000 else 50.0)
+        return product_rate(size, precision_name)
 
     monkeypatch.setattr("amp_lessons.measure.operations.product_rate", quickly)
     return asked
@@ -113,35 +88,6 @@ def test_odd_sizes_are_typed_and_the_slider_follows_without_measuring_again(view
     assert view.caption.startswith("511 × 511")
 
 
-def test_a_small_product_is_bound_by_memory(view):
-    view.size = 8  # 2 × 8³ FLOP over 3 × 8² × 4 bytes
-    assert "at 1.33 FLOP per byte, where memory is the bound" in view.caption
-
-
-def test_a_product_faster_than_all_others_raises_the_roof(view):
-    view.size = 1000
-    assert view.survey.roofline.flop_per_s("fp32") == pytest.approx(150e9)
-    assert "100 % of what the roof allows" in view.caption
-    assert "fp32 products reach 150 GFLOP/s" in view.caption
-
-
-def test_the_precision_of_the_product_is_chosen(view, measured):
-    view.precision = "fp16"
-    assert measured == [(512, "fp16")]
-    assert view.caption.startswith("512 × 512 in fp16: 50.0 GFLOP/s")
-
-
-@pytest.mark.few(2)
-@pytest.mark.parametrize("typed", ["0", "-1", "abc", "1e9", "2.5", ""])
-def test_a_size_that_is_none_is_answered_and_the_view_lives_on(view, measured, typed):
-    view.size = typed
-    assert view._typed.error.startswith("The matrix size is a whole number from 1 to 65,536, which “")
-    assert measured == []
-    view.size = 64
-    assert view.caption.startswith("64 × 64")
-    assert view._typed.error == ""
-
-
 def test_a_product_that_would_take_minutes_is_refused(view, measured):
     view.size = 60_000
     most = view.survey.largest_size("fp32")
@@ -167,10 +113,6 @@ def test_where_products_of_fp16_were_too_slow_for_any_size_of_fp32_nothing_is_co
     *others, last = found.roofline.products
     alone = replace(found.roofline, products=(*others, replace(last, size=64)))
     assert "not faster" not in RooflineView(replace(found, roofline=alone)).caption
-
-
-def test_it_is_marked_as_measured(view):
-    assert view._repr_mimebundle_()["text/plain"].startswith("[measured] 512 × 512")
 
 
 def test_names_of_roofs_close_together_do_not_touch():
@@ -207,12 +149,3 @@ def test_half_the_bytes_put_the_same_product_twice_as_far_right():
     (wide_x, wide_y, wide_colour), (half_x, half_y, half_colour) = places
     assert (half_x / wide_x, half_y / wide_y) == (2, pytest.approx(2))
     assert (wide_colour, half_colour) == (dtype_colour("fp32"), dtype_colour("fp16"))
-    assert still.caption.startswith(
-        "16 × 16 in fp32: 2.67 FLOP per byte, at most 5.44 TFLOP/s; in fp16: 5.33"
-    )
-    assert "2.00 times as much" in still.caption
-
-
-def test_a_gpu_without_a_data_sheet_is_named():
-    with pytest.raises(ValueError, match="no data sheet of 'RTX 9999' here; there are T4"):
-        roofline_of("RTX 9999")

@@ -27,18 +27,6 @@ def test_formats_without_a_value_in_view_are_named():
     assert view.caption.endswith(f"none in {', '.join(below)}.")
 
 
-def test_zoom_and_travel_change_caption_and_picture():
-    view = RulerView()
-    seen = {(view.caption, view.picture.pixels().tobytes())}
-    view.zoom = 5
-    seen.add((view.caption, view.picture.pixels().tobytes()))
-    view.around = 2048
-    seen.add((view.caption, view.picture.pixels().tobytes()))
-    view._power.value = -20
-    seen.add((view.caption, view.picture.pixels().tobytes()))
-    assert len(seen) == len({caption for caption, _ in seen}) == 4
-
-
 def test_a_typed_number_is_the_middle_and_the_slider_follows():
     view = RulerView()
     view.around = "0.1"
@@ -46,25 +34,6 @@ def test_a_typed_number_is_the_middle_and_the_slider_follows():
     assert view._power.value == -3
     view._power.value = 0
     assert view.around == 1.0
-
-
-@pytest.mark.few(2)
-@pytest.mark.parametrize("typed", ["abc", "", "0", "-3", "1e400", "nan", "1e-60"])
-def test_what_has_no_place_is_answered_and_the_view_lives_on(typed):
-    view = RulerView(around=1, zoom=4)
-    view.around = 2
-    caption = view.caption
-    view.around = typed
-    assert view.caption == caption
-    assert any(word in view._field.error for word in ("Try", "no place"))
-    view._power.value = 5
-    assert view._field.error == ""
-    assert view.around == 32
-
-
-def test_a_starting_point_that_has_no_place_is_refused():
-    with pytest.raises(ValueError, match="no place on this ruler"):
-        RulerView(around=-1)
 
 
 def test_ticks_stand_at_the_values_of_the_format():

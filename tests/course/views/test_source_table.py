@@ -29,77 +29,51 @@ def recording(model, setup=GPU, preset="full", modes=("eager", "compiled"), half
     return Recording(setup, preset, found)
 
 
-def test_every_model_of_the_source_is_there_with_its_claim():
-    rows = source_table(found=()).records
-    assert [row["model"] for row in rows] == list(SOURCE_MODELS)
-    for row in rows:
-        claim = SOURCE_MODELS[row["model"]].claim
-        assert row["speed claimed"] == f"{claim.speedup}x on {claim.gpu}"
-        assert row["memory claimed"] == f"{100 * claim.memory_saving:.0f} %"
+def on_a_cpu(model, **options):
+    return recording(model, replace(GPU, device="Ryzen", device_type="cpu"), modes=("eager",), **options)
 
 
-def test_the_prediction_is_that_of_the_precision():
-    assert {row["predicted"] for row in source_table(found=()).records} == {"13 %"}
-    assert {row["predicted"] for row in source_table("bf16", found=()).records} == {"14 %"}
+def also_in_bf16(found):
+    fp16 = found.results["GPT-2", "fp16", "eager"]
+    bf16 = replace(fp16, precision="bf16", samples_ms=tuple(5 * (1 + 0.001 * i) for i in range(24)))
+    return replace(found, results={**found.results, ("GPT-2", "bf16", "eager"): bf16})
 
 
-def test_what_was_not_measured_names_the_command():
-    (row,) = source_table(models=["GPT-2"], found=()).records
-    assert row["where"] == "not measured yet: `amp-lessons bench --models GPT-2`"
-    assert row["over fp32"] == row["over TF32"] == row["measured memory"] == "—"
-
-
-def test_what_was_recorded_says_where_when_and_with_what():
-    table = source_table(models=["GPT-2", "ResNet-50"], found=[recording("GPT-2")])
-    eager, compiled, other = table.records
-    assert eager["where"] == "fp16, full size, eager, recorded on NVIDIA H200, 2026-03-01, torch 2.11.0"
-    assert compiled["where"].startswith("fp16, full size, compiled, recorded on NVIDIA H200")
-    assert eager["over fp32"] == compiled["over fp32"] == "2.00x (1.96 to 2.04)"
-    assert eager["over TF32"] == "1.20x (1.18 to 1.22)"
-    assert other["over fp32"] == other["over TF32"] == "—"
-    assert eager["measured memory"] == "40 %"
-    assert compiled["memory claimed"] == ""
-
-
-def test_the_first_recording_that_knows_a_model_counts():
-    cpu = recording("GPT-2", replace(GPU, device="Ryzen", device_type="cpu"), modes=("eager",), half_ms=50.0)
-    table = source_table(models=["GPT-2"], found=[recording("ResNet-50"), cpu, recording("GPT-2")])
-    (row,) = table.records
-    assert row["where"] == "fp16, full size, eager, recorded on Ryzen, 2026-03-01, torch 2.11.0"
-    assert row["over fp32"].startswith("0.20x")
-
-
-def test_a_small_model_does_not_stand_beside_full_ones_and_stands_where_it_is_all_there_is():
-    small = recording("GPT-2", replace(GPU, device="Ryzen", device_type="cpu"), "small", ("eager",))
-    both = source_table(
-        models=["GPT-2", "ResNet-50"], found=[recording("ResNet-50", modes=("eager",)), small]
-    )
-    assert [row["where"].split(",")[0] for row in both.records] == [
-        "not measured yet: `amp-lessons bench --models GPT-2`",
+BOTH = ["GPT-2", "ResNet-50"]
+# What is asked for, of which precision, and what was recorded.
+TABLES = {
+    "nothing recorded": ("fp16", list(SOURCE_MODELS), []),
+    "nothing recorded, in bf16": ("bf16", ["GPT-2"], []),
+    "one of two models recorded": ("fp16", BOTH, [recording("GPT-2")]),
+    "the first recording that knows a model counts": (
         "fp16",
-    ]
-    (alone,) = source_table(models=["GPT-2"], found=[small]).records
-    assert "small size" in alone["where"]
+        ["GPT-2"],
+        [recording("ResNet-50"), on_a_cpu("GPT-2", half_ms=50.0), recording("GPT-2")],
+    ),
+    "a small model does not stand beside full ones": (
+        "fp16",
+        BOTH,
+        [recording("ResNet-50", modes=("eager",)), on_a_cpu("GPT-2", preset="small")],
+    ),
+    "a small model where it is all there is": ("fp16", ["GPT-2"], [on_a_cpu("GPT-2", preset="small")]),
+    "of a CPU the measurement in bf16 counts": (
+        "fp16",
+        ["GPT-2"],
+        [also_in_bf16(on_a_cpu("GPT-2", half_ms=50.0))],
+    ),
+    "noise is no speed-up": ("fp16", ["GPT-2"], [recording("GPT-2", modes=("eager",), half_ms=9.99)]),
+}
 
 
-def test_of_a_cpu_the_measurement_in_bf16_counts():
-    cpu = recording("GPT-2", replace(GPU, device="Ryzen", device_type="cpu"), modes=("eager",), half_ms=50.0)
-    key = ("GPT-2", "bf16", "eager")
-    fast = replace(
-        cpu.results["GPT-2", "fp16", "eager"],
-        precision="bf16",
-        samples_ms=tuple(5 * (1 + 0.001 * i) for i in range(24)),
-    )
-    (row,) = source_table(models=["GPT-2"], found=[replace(cpu, results={**cpu.results, key: fast})]).records
-    assert row["where"].startswith("bf16, full size, eager, recorded on Ryzen")
-    assert row["over fp32"].startswith("2.00x")
-
-
-def test_noise_is_no_speed_up():
-    (row,) = source_table(
-        models=["GPT-2"], found=[recording("GPT-2", modes=("eager",), half_ms=9.99)]
-    ).records
-    assert row["over fp32"].startswith("no difference (")
+def test_claims_stand_beside_what_is_predicted_and_what_was_recorded(golden):
+    told = []
+    for name, (precision, models, found) in TABLES.items():
+        rows = source_table(precision, models=models, found=found).records
+        told += [
+            f"--- {name}",
+            *(" | ".join(f"{key}: {value}" for key, value in row.items()) for row in rows),
+        ]
+    golden("source_table.txt", "\n".join(told))
 
 
 def test_without_transformers_the_claims_remain_and_the_command_is_said(monkeypatch):

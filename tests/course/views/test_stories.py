@@ -1,0 +1,345 @@
+"""Each view is moved as a learner moves it: what it then says stands in ``golden``, one file a view.
+
+What its numbers have to be, the view's own file of tests computes by other ways.
+"""
+
+from __future__ import annotations
+
+import base64
+import re
+
+import pytest
+import torch
+
+from amp_lessons import audit, parallel, views
+from amp_lessons.course.quizzes import Choice, Question
+from amp_lessons.course.views.base.controls import Field, Slider
+from amp_lessons.formats import BLOCK_FORMATS, FORMATS, per_tensor
+from tests.audit.report.samples import report
+from tests.course.views import samples
+from tests.course.views.hands import press, within
+
+
+def normal(*shape):
+    return torch.randn(shape, generator=torch.Generator().manual_seed(0))
+
+
+def two_plus_two():
+    return Question("t.q", "2 + 2?", (Choice("3", "One short."), Choice("4", "Count them.", right=True)))
+
+
+def squares(width):
+    if width == 7:
+        raise ValueError("a width of 7 does not divide")
+    return {"cost": {"fp32": width**2, "bf16": width**2 / 2}, "KiB": {"fp32": 4352.0, "bf16": 2698.0}}
+
+
+FOUR_BITS = [per_tensor(FORMATS["fp4_e2m1"]), BLOCK_FORMATS["mxfp4"]]
+
+
+def each(attribute, *values):
+    return [{attribute: value} for value in values]
+
+
+def calls(method, *values):
+    return [(method, value) for value in values]
+
+
+# What makes the view, and its moves: attributes that are set, as a control does it; or a button.
+STORIES = {
+    "accumulator": (
+        views.AccumulatorView,
+        [{"interval": 7}, {"bits": 9, "length": 8}, {"bits": 24}, {"bits": 23}, {"signs": "all positive"}],
+    ),
+    "atlas": (
+        views.AtlasView,
+        [
+            *each("search", "softmax", "mul", "upsample", "sofmax"),
+            *each("search", "<script>alert(1)</script>", "'\"&", "(.*", "ü"),
+            {"search": "softmax", "device_type": "mps"},
+            {"search": "", "device_type": "cpu", "rule": "lower precision", "differing": True},
+        ],
+    ),
+    "audit": (
+        lambda: views.AuditView(report()),
+        [{"number_format": "fp16", "by": "count"}, {"number_format": "bf16"}, {"layer": "body"}],
+    ),
+    "audit_of_nothing": (lambda: views.AuditView(audit.Report(findings=())), []),
+    "bits": (
+        lambda: views.BitView("0.1", "fp16"),
+        [
+            *calls("type", "1e400", "-0", "nan", "0x7bff", "2^-25", "-65504", "3e-6", "0.5", "70000"),
+            *calls("type", "abc", "", "0xfffff", "<b>", "0.5"),
+            ("flip", 0),
+            ("type", "1e400"),
+            {"format": "fp32"},
+            {"format": "e8m0"},
+            ("type", "-3"),
+        ],
+    ),
+    "bits_too_large": (lambda: views.BitView("70000", "fp16"), []),
+    "bits_of_some": (
+        lambda: views.BitView("0.1", formats=["fp32", "fp16", "bf16"]),
+        each("format", "bf16"),
+    ),
+    "census": (
+        lambda: views.CensusView({"first": normal(500) * 2.0**-24, "second": normal(300) * 2.0**-12}),
+        [
+            *each("exponent", 12, 40),
+            *each("scale", "2^10", 1000, "2^50", "0", "-4", "nan", "2^200", "abc", " "),
+            {"exponent": 3},
+            {"layer": "first"},
+            {"dtype": torch.bfloat16},
+        ],
+    ),
+    "ledger": (
+        lambda: views.LedgerView(samples.NETWORKS),
+        [
+            *each("row", 1, 2, 3, 5, 99),
+            {"device_type": "cpu", "row": 1},
+            {"dtype": None},
+            {"network": "conv net", "dtype": torch.float16, "device_type": "cuda", "row": 2},
+            {"row": 3},
+            *each("network", "refused", "perceptron"),
+        ],
+    ),
+    "outlier": (
+        lambda: views.OutlierView(normal(32, 64), 10, FOUR_BITS),
+        each("exponent", 16),
+    ),
+    "outlier_in_eight_bits": (
+        lambda: views.OutlierView(normal(32, 64), 0, [per_tensor(FORMATS["fp8_e4m3"])]),
+        each("exponent", 16),
+    ),
+    "play": (lambda: views.Play(squares, "width", [2, 4, 7], start=4), each("value", 2, 7, 4)),
+    "play_measured": (lambda: views.Play(squares, "width", [2], start=2, measured=True), []),
+    "reduction": (
+        lambda: views.ReductionView(
+            {"ours": parallel.rank_gradients(64, 24), "noisy": parallel.rank_gradients(64, 24, noise=10)}
+        ),
+        [
+            *each("exponent", 1, 6),
+            {"algorithm": "tree"},
+            {"dtype": "fp32", "gradients": "noisy"},
+        ],
+    ),
+    "reduction_that_overflows": (
+        lambda: views.ReductionView(torch.full((8, 4), 40000.0), dtype="fp16"),
+        each("dtype", "bf16"),
+    ),
+    "roofline": (
+        lambda: views.RooflineView(samples.survey()),
+        [
+            *each("size", 256, "0511", 8, 1000, 60_000, 64),
+            *each("size", "0", "-1", "abc", "1e9", "2.5", "", 64),
+            {"precision": "fp16"},
+        ],
+    ),
+    "roofline_of_a_gpu": (lambda: views.roofline_of("A100 SXM 80 GB", product=16), []),
+    "ruler": (
+        lambda: views.RulerView({"weights": torch.tensor([[1.0, 2.0], [0.0, 2.0**60]])}),
+        [
+            {"zoom": 5},
+            *each("around", "0.1", "2^100", "abc", "", "0", "-3", "1e400", "nan", "1e-60", 2048),
+        ],
+    ),
+    "scale": (
+        lambda: views.ScaleView(normal(16, 256) * 2.0**-12),
+        [
+            *each("exponent", 6, 22),
+            *each("way", "tensor", "row", "1 × 128", "1 × 32", "1 × 16"),
+            {"way": "tensor", "format": "fp4_e2m1", "outlier": 6},
+        ],
+    ),
+    "scale_beyond_fp32": (
+        lambda: views.ScaleView(torch.full((4, 4), 1e36), way="tensor"),
+        each("outlier", 20, 1),
+    ),
+    "updates": (
+        lambda: views.UpdateView(steps=50),
+        [{"exponent": -6}, {"format": "fp8_e4m3"}],
+    ),
+}  # fmt: skip
+# How many operations PyTorch has is not alike everywhere.
+NUMBERS_DIFFER = {"atlas"}
+
+
+@pytest.fixture(autouse=True)
+def quick_products(monkeypatch):
+    monkeypatch.setattr("amp_lessons.measure.operations.product_rate", samples.product_rate)
+
+
+@pytest.mark.parametrize("name", STORIES)
+def test_what_a_view_says_when_it_is_moved(name, golden):
+    make, moves = STORIES[name]
+    view = make()
+    bundle = view._repr_mimebundle_()
+    told = [bundle["text/plain"]]
+    if view.picture is not None:
+        assert base64.b64decode(bundle["image/png"]).startswith(b"\x89PNG")
+        told += [
+            f"[picture] {view.alt.removesuffix(view.caption)}",
+            f"[drawn] {' | '.join(drawn(view.picture))}",
+        ]
+    before = state(view)
+    for move in moves:
+        make_move(view, move)
+        after = state(view)
+        changed = [
+            f"{what}: {after.get(what, 'no more')}"
+            for what in before | after
+            if before.get(what) != after.get(what)
+        ]
+        told += [f"\n> {said_of(move)}", *(changed or ["nothing changes"])]
+        before = after
+    text = "\n".join(told)
+    golden(f"{name}.txt", re.sub(r"\d[\d,.]*\d|\d", "#", text) if name in NUMBERS_DIFFER else text)
+
+
+def drawn(picture):
+    """Yield the words of a picture, but for the ticks of its axes."""
+    for part in (picture.figure, *picture.figure.axes):
+        legend = part.get_legend() if part is not picture.figure else None
+        titles = (
+            [] if part is picture.figure else [part.get_title("left"), part.get_xlabel(), part.get_ylabel()]
+        )
+        texts = [*part.texts, *(legend.get_texts() if legend else [])]
+        yield from filter(None, [*titles, *(each.get_text().replace("\n", " ").strip() for each in texts)])
+
+
+def said_of(move):
+    if isinstance(move, dict):
+        return ", ".join(f"{name} = {value!r}" for name, value in move.items())
+    return move if isinstance(move, str) else f"{move[0]} {move[1]!r}"
+
+
+def make_move(view, move):
+    """Set attributes as controls do, press the button of a name, or call what takes arguments."""
+    if isinstance(move, dict):
+        for name, value in move.items():
+            setattr(view, name, value)
+    elif isinstance(move, str):
+        press(view, move)
+    else:
+        getattr(view, move[0])(*move[1:])
+
+
+def state(view):
+    """Return what can be read off a view: caption, where its controls stand, their complaints, which rest."""
+    said = {"caption": view.caption}
+    for control in within(view):
+        typed_or_moved = isinstance(control, Slider | Field)
+        label = control.label if typed_or_moved else getattr(control, "description", "")
+        if isinstance(control, Slider):
+            said[label] = f"{control.readout} {control.beyond}".strip()
+        elif hasattr(control, "value") and label:
+            said[label] = control.value
+        if complaint := getattr(control, "error", ""):
+            said[f"{label}, complaint"] = complaint
+        if label and getattr(control, "disabled", False):
+            said[label] = "rests"
+    return said
+
+
+# Views whose picture stays, and moves; and there and back again.
+RETURNS = {
+    "accumulator": ({"length": 6, "bits": 8}, {"length": 12, "bits": 14}),
+    "census": ({"exponent": 12}, {"exponent": 0}),
+    "reduction": (
+        {"exponent": 5, "algorithm": "tree", "dtype": "fp16", "gradients": "noisy"},
+        {"exponent": 3, "algorithm": "ring", "dtype": "bf16", "gradients": "ours"},
+    ),
+    "scale": ({"exponent": 12}, {"exponent": 0}),
+}
+
+
+@pytest.mark.parametrize(("name", "away", "back"), [(name, *moves) for name, moves in RETURNS.items()])
+def test_a_move_draws_nothing_anew_and_the_way_back_leads_to_the_same_picture(name, away, back):
+    view = STORIES[name][0]()
+    picture, before = view.picture, view.picture.pixels().tobytes()
+    make_move(view, away)
+    assert view.picture is picture
+    assert picture.pixels().tobytes() != before
+    make_move(view, back)
+    assert picture.pixels().tobytes() == before
+
+
+@pytest.mark.parametrize(
+    ("name", "move"),
+    [
+        ("bits", ("flip", 0)),
+        ("play", {"value": 2}),
+        ("roofline", {"size": 256}),
+        ("ruler", {"zoom": 5}),
+        ("ruler", {"around": 2048}),
+        ("updates", {"exponent": -6}),
+        ("updates", {"format": "fp8_e4m3"}),
+    ],
+)
+def test_a_move_changes_the_picture(name, move):
+    view = STORIES[name][0]()
+    before = view.picture.pixels().tobytes()
+    make_move(view, move)
+    assert view.picture.pixels().tobytes() != before
+
+
+# What is refused in words, and which: an error and a part of its message.
+REFUSED = [
+    (lambda: views.AuditView("train.py"), TypeError, "what audit.watch gives, or its report"),
+    (lambda: views.audit_page(5), TypeError, "not int"),
+    (lambda: views.AuditFindings("train.py"), TypeError, "report"),
+    (lambda: views.BitView("0.1", "fp16").flip(16), ValueError, "bits 0 to 15; there is no bit 16"),
+    (lambda: views.CodingRound(20), ValueError, "10, 30, 45 minutes"),
+    (lambda: views.CodingRound(10, 0, "reviews"), ValueError, "did you mean review"),
+    (lambda: views.CodingRound(10).hand_in(None), ValueError, "press Start"),
+    (lambda: views.CodingRound(10).report, ValueError, "press Start"),
+    (lambda: setattr(views.CurveQuiz(), "number", 13), ValueError, "from 1 to 12"),
+    (lambda: setattr(views.CurveQuiz(), "number", "2"), ValueError, "from 1 to 12"),
+    (lambda: setattr(views.CurveQuiz(range(7, 13)), "number", 6), ValueError, "from 7 to 12"),
+    (lambda: views.curves({str(i): [0.0] for i in range(99)}, ""), ValueError, "99 curves, and there are"),
+    (lambda: views.DesignRound("serv"), KeyError, "did you mean serve"),
+    (lambda: views.ExerciseCard("decode_bit"), ValueError, "did you mean decode_bits"),
+    (lambda: views.ExerciseCard("zzz"), ValueError, "there are: decode_bits, .*resume_training"),
+    (lambda: views.ExerciseCard("decode_bits").hint(2), ValueError, "no hint 2 to be had now; choose"),
+    (lambda: views.LessonEnd("42"), ValueError, "there is no lesson '42'; choose one of 00, 01"),
+    (lambda: views.Map().choose("hour"), ValueError, "no route is called 'hour'; there are: I have one hour"),
+    (lambda: views.MockInterview("junior"), ValueError, "no level 'junior'"),
+    (lambda: views.MockInterview("senior", 60, 1).report, ValueError, "press Start"),
+    (lambda: views.MockInterview("senior", 60, 1).hand_in(None), ValueError, "no code is asked for"),
+    (lambda: views.DrillView().choose("a"), ValueError, "press Start"),
+    (lambda: views.report_page("report"), TypeError, "not str"),
+    (lambda: views.OutlierView(torch.zeros(4)), ValueError, "Give a matrix"),
+    (lambda: views.OutlierView(torch.zeros(0, 3)), ValueError, "Give a matrix"),
+    (lambda: views.OutlierView(torch.zeros(2, 2, 2)), ValueError, "Give a matrix"),
+    (lambda: views.Patient("heal_snial"), ValueError, "heal_snail"),
+    (lambda: setattr(views.Play(squares, "width", [2, 4], start=4), "value", 3), ValueError, "one of 2, 4"),
+    (lambda: views.Quiz(two_plus_two()).choose("c"), ValueError, "choose one of a, b"),
+    (lambda: views.Quiz(two_plus_two()).choose(""), ValueError, "choose one of a, b"),
+    (lambda: views.Quiz(two_plus_two()).choose("ab"), ValueError, "choose one of a, b"),
+    (lambda: views.Quiz(two_plus_two()).choose("A"), ValueError, "choose one of a, b"),
+    (lambda: views.RaceView(task="chess", device="cpu"), ValueError, "chess"),
+    (lambda: views.RaceView(dtype="fp8", device="cpu"), ValueError, "fp8"),
+    (lambda: views.ReductionView(torch.ones(1, 4)), ValueError, "tensor"),
+    (lambda: views.ReductionView(torch.ones(4)), ValueError, "tensor"),
+    (lambda: views.ReductionView({}), ValueError, "tensor"),
+    (lambda: views.ReductionView(torch.zeros(4, 4)), ValueError, "tensor"),
+    (lambda: views.ReductionView(torch.ones(4, 4, dtype=torch.int64)), TypeError, "tensor"),
+    (lambda: views.ReductionView("ring"), TypeError, "tensor"),
+    (lambda: views.roofline_of("RTX 9999"), ValueError, "no data sheet of 'RTX 9999' here; there are T4"),
+    (lambda: views.RulerView(around=-1), ValueError, "no place on this ruler"),
+    (lambda: views.ScaleView(torch.tensor(1.0)), ValueError, "tensor"),
+    (lambda: views.ScaleView(torch.zeros(3)), ValueError, "tensor"),
+    (lambda: views.ScaleView(torch.tensor([1.0, float("nan")])), ValueError, "tensor"),
+    (lambda: views.ScaleView(torch.zeros(0)), ValueError, "tensor"),
+    (lambda: views.ScaleView([1.0, 2.0]), TypeError, "tensor"),
+    (lambda: views.SymptomTree().answer("the loss is fat"), ValueError, "the loss is flat"),
+    (lambda: views.check("loss_scalar", None), ValueError, "did you mean loss_scaler"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("attempt", "error", "words"), REFUSED, ids=[f"{i}: {words}" for i, (*_, words) in enumerate(REFUSED)]
+)
+def test_what_cannot_be_shown_is_refused_in_words(attempt, error, words):
+    with pytest.raises(error, match=words):
+        attempt()
