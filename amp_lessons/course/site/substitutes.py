@@ -13,6 +13,7 @@ import nbformat
 from markupsafe import Markup
 from nbformat import NotebookNode
 
+from amp_lessons._base.drawing.picture import SCROLLING_BOX
 from amp_lessons._base.text import prose
 from amp_lessons.course import clinic, views
 from amp_lessons.course.exercises import shelf as exercises
@@ -91,10 +92,12 @@ def _picture_to_file(output: NotebookNode, cell: NotebookNode, view: str, head: 
     path.write_bytes(base64.b64decode(output.data["image/png"]))
     width, height = _size_of(path)
     picture = Markup(
-        '<figure class="picture"><a href="{0}"><picture>{4}<img class="amp-paper" loading="lazy" src="{0}" '
-        'width="{1}" height="{2}" alt="{3}"></picture></a>'
-        '<figcaption aria-hidden="true">{3}</figcaption></figure>'
-    ).format(name, width, height, output.data["text/plain"], _for_phones(path, cell.source, view))
+        '<figure class="picture">{5}<a href="{0}"><picture>{4}'
+        '<img class="amp-paper" loading="lazy" src="{0}" width="{1}" height="{2}" alt="{3}">'
+        '</picture></a></div><figcaption aria-hidden="true">{3}</figcaption></figure>'
+    ).format(
+        name, width, height, output.data["text/plain"], _for_phones(path, cell.source, view), SCROLLING_BOX
+    )
     output.data = {"text/html": _around(picture, cell.id, view, head, shelf)}
 
 
