@@ -38,7 +38,7 @@ def gain(model: str, precision: str, baseline: str) -> Difference:
 
 
 def test_over_tf32_a_resnet_gains_little_and_the_lesson_says_over_which_fp32():
-    prose, spoken = text("05", "source-speed-why"), text("05", "interview")
+    prose = text("05", "source-speed-why")
     over = {name: gain(name, "fp16", "tf32").speedup for name in ("ResNet-50", "GPT-2", "BERT-Large")}
     plain = {name: gain(name, "fp16", "fp32").speedup for name in over}
     assert over["ResNet-50"] < 1.3 < 2.5 < plain["ResNet-50"]
@@ -47,12 +47,6 @@ def test_over_tf32_a_resnet_gains_little_and_the_lesson_says_over_which_fp32():
     assert f"{over['ResNet-50']:.2f}x" in prose
     for name in ("BERT-Large", "GPT-2"):
         assert f"{gain(name, 'tf32', 'fp32').speedup:.2f}x" in prose
-    spread = gain("ResNet-50", "fp16", "tf32")
-    resnet = f"ResNet-50 {over['ResNet-50']:.1f}x ({spread.low:.1f} to {spread.high:.1f})"
-    assert f"fp16 over TF32: {resnet}, GPT-2 {over['GPT-2']:.2f}x" in spoken
-    assert f"BERT-Large {over['BERT-Large']:.1f}x" in spoken
-    names = ("ResNet-50", "GPT-2", "BERT-Large")
-    assert f"plain fp32 {', '.join(f'{plain[name]:.1f}x' for name in names)}" in spoken
 
 
 def test_by_amdahls_law_a_resnet_in_tf32_spends_less_than_half_of_its_step_in_products():
@@ -193,8 +187,8 @@ def test_with_a_finite_forward_pass_a_scale_falls_for_a_gradient_that_is_infinit
         (loss * 2.0**exponent).backward()
         assert loss.isfinite()
         assert x.grad.isinf()
-    assert "if that is finite, for a gradient that is infinite, such as that of `sqrt` at 0" in text(
-        "03", "interview"
+    assert "look for a gradient that is infinite at any scale, such as that of `sqrt` at 0" in text(
+        "03", "forward-breaks-why"
     )
 
 

@@ -10,6 +10,8 @@ import pytest
 from nbformat.v4 import new_code_cell, new_markdown_cell, new_notebook
 from PIL import Image
 
+from amp_lessons._base.drawing.picture import DPI
+from amp_lessons._base.drawing.style import SMALL
 from tools import store_notebooks
 
 pytestmark = pytest.mark.slow
@@ -79,6 +81,16 @@ def test_a_widget_leaves_its_text_and_no_reference_to_a_dead_kernel(stored):
 def test_a_picture_is_kept_and_not_made_larger(stored):
     (data,) = outputs(json.loads(stored[1].read_text()), 3)
     assert Image.open(io.BytesIO(base64.b64decode("".join(data["image/png"])))).size[0] > 100
+
+
+def test_a_picture_of_the_course_is_shown_as_wide_as_its_smallest_type_needs(stored):
+    (output,) = json.loads(stored[1].read_text())["cells"][3]["outputs"]
+    assert output["metadata"]["image/png"]["unconfined"]
+    nine_inches = io.BytesIO()
+    Image.new("P", (9 * DPI, 1)).save(nine_inches, "PNG")
+    shown = store_notebooks.legible(base64.b64encode(nine_inches.getvalue()).decode())
+    assert 11 <= SMALL / 72 * shown["width"] / 9 < 11.02
+    assert shown["width"] <= 820, "what JupyterLab leaves beside its file browser"
 
 
 def test_packing_a_picture_keeps_every_pixel():

@@ -10,6 +10,7 @@ from __future__ import annotations
 import base64
 import hashlib
 import io
+import math
 import os
 import sys
 import tempfile
@@ -22,6 +23,8 @@ from nbformat import NotebookNode
 from PIL import Image
 
 from amp_lessons import exercises
+from amp_lessons._base.drawing.picture import DPI, LEGIBLE_PX
+from amp_lessons._base.drawing.style import SMALL
 from amp_lessons.course.exercises.exercise import cell_id
 
 CELL_TIMEOUT_S = 120
@@ -62,6 +65,8 @@ def store(path: Path) -> bool:
     notebook.metadata = nbformat.from_dict(NOTEBOOK_METADATA)
     for output in (output for cell in notebook.cells for output in cell.get("outputs", [])):
         slim(output.get("data", {}))
+        if "image/png" in output.get("data", {}):
+            output.metadata["image/png"] = legible(output.data["image/png"])
     nbformat.write(notebook, path)
     print(f"{path}: {len(notebook.cells)} cells, {path.stat().st_size / 1024:.0f} KiB")
     return True
@@ -94,6 +99,15 @@ def slim(data: NotebookNode) -> None:
         data.pop(WIDGET_VIEW, None)
     if "image/png" in data:
         data["image/png"] = smaller_png(data["image/png"])
+
+
+def legible(encoded: str) -> dict[str, int | bool]:
+    """Say how wide JupyterLab shall show a base64 PNG so that its smallest type has 11 pixels: not narrower.
+
+    Where a page has less room the picture is moved sideways, as that of a view with a kernel is.
+    """
+    width_px, _ = Image.open(io.BytesIO(base64.b64decode(encoded))).size
+    return {"unconfined": True, "width": math.ceil(width_px / DPI * 72 * LEGIBLE_PX / SMALL)}
 
 
 def smaller_png(encoded: str) -> str:

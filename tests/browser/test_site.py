@@ -5,11 +5,14 @@ from __future__ import annotations
 import gzip
 import re
 from itertools import pairwise
+from urllib.parse import parse_qs, urlsplit
 
 import pytest
 from playwright.sync_api import expect
 
 from amp_lessons import audit
+from amp_lessons._base.drawing.picture import LEGIBLE_PX
+from amp_lessons._base.drawing.style import SMALL
 from amp_lessons.audit.explaining.message import all_messages
 from amp_lessons.course.clinic.symptoms import paths
 from amp_lessons.course.interview.bank import QUESTIONS
@@ -158,13 +161,18 @@ def test_printed_sentences_are_wrapped_on_a_phone_and_printed_tables_are_not(ope
     assert {scrolls for columns, scrolls in widths if 60 < columns <= 110} == {True}
 
 
-def test_a_picture_fits_a_phone_says_what_is_written_in_it_and_opens_large(open_page):
+def test_a_picture_moves_sideways_on_a_phone_with_type_to_be_read_and_says_what_is_written_in_it(open_page):
     page = open_page("03_loss_scaling", "#cell-fails-norm", width=390)
     page.locator("[data-answers='scaling.unscaled_training'] > summary").click()
     picture = page.locator("#cell-fails-run .picture")
     picture.scroll_into_view_if_needed()
     shown = picture.locator("img")
-    assert shown.bounding_box()["width"] <= 390
+    assert SMALL * shown.bounding_box()["width"] / (9 * 72) >= LEGIBLE_PX
+    assert picture.bounding_box()["width"] <= 390
+    picture.locator(".amp-scroll").focus()
+    for _ in range(40):
+        page.keyboard.press("ArrowRight")
+    page.wait_for_function("document.querySelector('#cell-fails-run .amp-scroll').scrollLeft > 300")
     expect(picture.locator("figcaption")).to_have_text(shown.get_attribute("alt"))
     expect(picture.locator("figcaption")).to_be_visible()
     page.set_viewport_size({"width": 1280, "height": 900})
@@ -258,6 +266,19 @@ def test_a_card_that_was_searched_for_has_an_address_to_be_sent(open_page):
     assert shown != asked
     page.reload()
     assert page.locator("#card h3").text_content() == shown
+
+
+def test_a_lesson_leads_to_its_own_cards_and_they_stay_so(open_page):
+    page = open_page("03_loss_scaling", "#cell-interview-cards")
+    page.locator("#cell-interview-cards a").click()
+    own = {each.id for each in QUESTIONS if each.lesson == "03"}
+    expect(page.locator("#status")).to_contain_text(f"{len(own)} cards")
+    for _ in range(3):
+        assert parse_qs(urlsplit(page.url).query)["card"][0] in own
+        page.get_by_role("button", name="Turn the card").click()
+        page.get_by_role("button", name="good").click()
+    page.reload()
+    expect(page.locator("#status")).to_contain_text(f"{len(own)} cards, 3 practised")
 
 
 def test_a_card_is_turned_graded_and_comes_back(open_page):

@@ -9,7 +9,7 @@ from datetime import date, datetime, timedelta
 from amp_lessons._base.text.nearest import did_you_mean
 from amp_lessons._base.text.words import counted
 from amp_lessons.course import progress, schedule
-from amp_lessons.course.interview.bank import QUESTIONS, TOPICS, question
+from amp_lessons.course.interview.bank import LESSONS, QUESTIONS, TOPICS, question
 from amp_lessons.course.interview.estimates import Estimate
 from amp_lessons.course.interview.proving import Proof
 from amp_lessons.course.interview.questions import LEVELS, Question
@@ -75,7 +75,7 @@ class Graded:
 
 
 class Deck:
-    """The cards of some topics and levels, all of them by default.
+    """The cards of some topics, levels and lessons, all of them by default.
 
     What was practised is read from the progress file each time, and written before ``grade`` returns: two
     decks, or two processes, see the same.
@@ -86,12 +86,17 @@ class Deck:
         topics: Iterable[str] = TOPICS,
         levels: Iterable[str] = LEVELS,
         *,
+        lessons: Iterable[str] = LESSONS,
         new_a_day: int = NEW_A_DAY,
         now: Callable[[], datetime] = progress.utc_now,
     ) -> None:
-        """Choose the cards; ``now`` is the clock. Raises ValueError for an unknown topic or level."""
+        """Choose the cards; ``lessons`` are numbers, such as ``"03"``, and ``now`` is the clock.
+
+        Raises ValueError for an unknown topic or level, and for a lesson that answers no question.
+        """
         self.topics = _known(topics, TOPICS, "topic")
         self.levels = _known(levels, LEVELS, "level")
+        self.lessons = _known(lessons, LESSONS, "lesson with questions")
         self._new_a_day, self._now = new_a_day, now
         self.message = ""
 
@@ -99,7 +104,8 @@ class Deck:
     def cards(self) -> tuple[Card, ...]:
         """All cards, the easier levels first. Raises ProgressError if the progress file cannot be read."""
         practised = self._reviews()
-        chosen = [each for each in QUESTIONS if each.topic in self.topics and each.level in self.levels]
+        chosen = [each for each in QUESTIONS if each.topic in self.topics and each.lesson in self.lessons]
+        chosen = [each for each in chosen if each.level in self.levels]
         chosen.sort(key=lambda each: LEVELS.index(each.level))
         return tuple(Card(each, practised.get(each.id, ())) for each in chosen)
 

@@ -11,7 +11,7 @@ from markupsafe import Markup
 
 from amp_lessons._base.text import prose
 from amp_lessons.course.interview import bank
-from amp_lessons.course.interview.bank import QUESTIONS, TOPICS
+from amp_lessons.course.interview.bank import LESSONS, QUESTIONS, TOPICS
 from amp_lessons.course.interview.questions import LEVELS, Question
 from amp_lessons.course.site.made import made
 from amp_lessons.course.site.making import ANSWERS
@@ -26,14 +26,16 @@ _BODY = Markup(
 days the card comes back. Every number in the answers was computed by a cell of the course.</p>
 <div id="deck" hidden>
 <p><label>Topic <select id="topic"><option value="">all</option>{topics}</select></label>
-<label>Level <select id="level"><option value="">all</option>{levels}</select></label></p>
+<label>Level <select id="level"><option value="">all</option>{levels}</select></label>
+<label>Lesson <select id="lesson"><option value="">all</option>{lessons}</select></label></p>
 <p id="status" aria-live="polite"></p>
 <div id="card" class="amp-card"></div>
 </div>
 <details><summary>All {count} questions with their answers, to be read</summary>{cards}</details>"""
 )
 _CARD = Markup(
-    """<section class="card" data-topic="{topic}" data-level="{level}"><p class="how">{words}, {level}</p>
+    """<section class="card" data-topic="{topic}" data-level="{level}" data-lesson="{number}">
+<p class="how">{words}, {level}</p>
 <h3 id="card-{id}">{question}</h3><div class="answer"><p>{answer}</p>{points}
 <details><summary>A weak answer, and why it is weak</summary><p>{weak}</p></details>
 <p>{lesson} teaches it.</p></div></section>"""
@@ -54,6 +56,7 @@ def cards_page(told: Answers) -> Page:
     body = _BODY.format(
         topics=Markup("").join(option(topic, _words(topic)) for topic in TOPICS),
         levels=Markup("").join(option(level, level) for level in LEVELS),
+        lessons=Markup("").join(option(number, number) for number in LESSONS),
         count=len(QUESTIONS),
         cards=Markup("").join(_card(each, *told[each.id]) for each in QUESTIONS),
     )
@@ -66,6 +69,7 @@ def _card(question: Question, asked: str, answer: str) -> Markup:
         id=question.id,
         topic=question.topic,
         level=question.level,
+        number=question.lesson,
         words=_words(question.topic),
         question=prose.as_html(asked),
         answer=prose.as_html(answer),

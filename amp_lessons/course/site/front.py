@@ -5,6 +5,7 @@ from __future__ import annotations
 from markupsafe import Markup
 from nbconvert.filters import markdown2html_mistune
 
+from amp_lessons._base.drawing.picture import SCROLLING_BOX
 from amp_lessons._base.text.prose import as_html
 from amp_lessons.course.lessons import shipped
 from amp_lessons.course.lessons.shipped import Head
@@ -58,9 +59,9 @@ def _picture(shelf: Shelf) -> Markup:
     """Return the picture of lesson 03, which moves where its frames are there."""
     number, cell = FIRST_PICTURE
     picture = Markup(
-        '<figure class="picture"><a href="{0}"><img class="amp-paper" src="{0}" '
-        'alt="Gradients on the number line of fp16"></a></figure>'
-    ).format(f"pictures/{number}-{cell}.png")
+        '<figure class="picture">{1}<a href="{0}"><img class="amp-paper" src="{0}" '
+        'alt="Gradients on the number line of fp16"></a></div></figure>'
+    ).format(f"pictures/{number}-{cell}.png", SCROLLING_BOX)
     return live_html(f"{number}-{cell}", picture) if FIRST_PICTURE in shelf.live else picture
 
 

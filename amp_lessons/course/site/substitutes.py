@@ -13,6 +13,7 @@ import nbformat
 from markupsafe import Markup
 from nbformat import NotebookNode
 
+from amp_lessons._base.drawing.picture import SCROLLING_BOX
 from amp_lessons._base.text import prose
 from amp_lessons.course import clinic, views
 from amp_lessons.course.exercises import shelf as exercises
@@ -65,7 +66,7 @@ def substituted(cell: NotebookNode, head: Head, shelf: Shelf) -> NotebookNode:
     if named and named[-1] in _INSTEAD:
         return _showing(cell, _INSTEAD[named[-1]](cell.source), unseen=True)
     if named and named[-1] == "FlashCards" and shelf.has_cards:
-        return _showing(cell, _link_to("cards.html", "The cards have a page of their own")(""), unseen=True)
+        return _showing(cell, _cards(cell.source), unseen=True)
     pictures = [output for output in cell.outputs if "image/png" in output.get("data", {})]
     if pictures:
         _picture_to_file(pictures[-1], cell, named[-1], head, shelf)
@@ -91,10 +92,12 @@ def _picture_to_file(output: NotebookNode, cell: NotebookNode, view: str, head: 
     path.write_bytes(base64.b64decode(output.data["image/png"]))
     width, height = _size_of(path)
     picture = Markup(
-        '<figure class="picture"><a href="{0}"><picture>{4}<img class="amp-paper" loading="lazy" src="{0}" '
-        'width="{1}" height="{2}" alt="{3}"></picture></a>'
-        '<figcaption aria-hidden="true">{3}</figcaption></figure>'
-    ).format(name, width, height, output.data["text/plain"], _for_phones(path, cell.source, view))
+        '<figure class="picture">{5}<a href="{0}"><picture>{4}'
+        '<img class="amp-paper" loading="lazy" src="{0}" width="{1}" height="{2}" alt="{3}">'
+        '</picture></a></div><figcaption aria-hidden="true">{3}</figcaption></figure>'
+    ).format(
+        name, width, height, output.data["text/plain"], _for_phones(path, cell.source, view), SCROLLING_BOX
+    )
     output.data = {"text/html": _around(picture, cell.id, view, head, shelf)}
 
 
@@ -205,6 +208,13 @@ def _drills(source: str) -> Markup:
     """Return the drills of the notebook's seed that need no picture; here no clock runs."""
     seed = int(re.findall(r"seed=(\d+)", source)[-1])
     return questions_html([each.question for each in drills(seed, 8) if not each.curve], "Drill")
+
+
+def _cards(source: str) -> Markup:
+    """Return a link to the page of cards, which begins with the lesson's own if the deck is a lesson's."""
+    lesson = re.search(r'lessons="(\d+)"', source)
+    to = f"cards.html?lesson={lesson[1]}" if lesson else "cards.html"
+    return _link_to(to, "The cards have a page of their own: turn them there")("")
 
 
 def _link_to(file: str, words: str) -> Callable[[str], Markup]:

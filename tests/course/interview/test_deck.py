@@ -90,6 +90,12 @@ def test_a_deck_of_one_topic_and_level(clock):
         Deck(levels="junior")
 
 
+def test_a_deck_of_one_lesson(clock):
+    assert {card.question.lesson for card in Deck(lessons="03", now=clock).cards} == {"03"}
+    with pytest.raises(ValueError, match="no lesson with questions '3'; did you mean 03"):
+        Deck(lessons="3")
+
+
 def test_a_question_for_a_number_draws_another_each_time(clock):
     deck = Deck(now=clock)
     drawn = set()

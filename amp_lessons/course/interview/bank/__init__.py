@@ -53,6 +53,7 @@ def _follow_up(after: str, entry: str | dict[str, Any]) -> str | FollowUp:
 
 
 QUESTIONS: tuple[Question, ...] = tuple(question for topic in TOPICS for question in _read(topic))
+LESSONS = tuple(sorted({each.lesson for each in QUESTIONS}))  # those that teach the answer to a question
 
 
 @functools.cache

@@ -18,10 +18,9 @@
     const found = Object.hasOwn(kept, id) ? kept[id] : null;
     return Number.isInteger(found?.box) && Number.isInteger(found?.due) ? found : null;
   };
+  const CHOICES = ["topic", "level", "lesson"];
   const isChosen = ({ section }) =>
-    [["topic", get("topic").value], ["level", get("level").value]].every(
-      ([name, value]) => !value || section.dataset[name] === value,
-    );
+    CHOICES.every((name) => !get(name).value || section.dataset[name] === get(name).value);
 
   const next = () => {
     const chosen = cards.filter(isChosen);
@@ -79,13 +78,16 @@
     if (focused) turn.focus();
     // A link to a card in the list stays what it is until the reader goes on.
     if (atFirst && location.hash) return;
+    const lesson = get("lesson").value;
     try {
-      history.replaceState(null, "", `?card=${encodeURIComponent(card.id)}`);
+      history.replaceState(null, "", `?${new URLSearchParams({ card: card.id, ...(lesson && { lesson }) })}`);
     } catch {}
   };
 
-  for (const id of ["topic", "level"]) get(id).addEventListener("change", () => show(next(), false));
-  const asked = new URLSearchParams(location.search).get("card");
+  for (const name of CHOICES) get(name).addEventListener("change", () => show(next(), false));
+  const given = new URLSearchParams(location.search);
+  const asked = given.get("card");
+  get("lesson").value = given.get("lesson") ?? ""; // a lesson leads to its own cards
   get("deck").hidden = false;
   show(cards.find(({ id }) => id === asked || `#card-${id}` === location.hash) ?? next(), false, true);
 })();
