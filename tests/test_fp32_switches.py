@@ -10,6 +10,7 @@ import pytest
 import torch
 
 from amp_lessons.devices import fp32_products
+from tests.stored_lessons import text
 
 matmul, cudnn = torch.backends.cuda.matmul, torch.backends.cudnn
 
@@ -84,14 +85,28 @@ def _check_the_switch_for_everything(release: tuple[int, ...]) -> None:
     torch.backends.fp32_precision = "ieee"
     assert matmul.fp32_precision == "ieee"
     reached = [cudnn.conv.fp32_precision, cudnn.rnn.fp32_precision]
-    assert reached == (["tf32"] * 2 if release == (2, 11) else ["ieee"] * 2)
+    assert reached == (["tf32"] * 2 if release < (2, 13) else ["ieee"] * 2)
 
 
-def test_the_switch_for_everything_reaches_cudnns_layers_but_not_in_2_11() -> None:
+def test_the_switch_for_everything_reaches_cudnns_layers_since_2_13() -> None:
     release = tuple(map(int, torch.__version__.split(".")[:2]))
-    if release < (2, 13) and release != (2, 11):
-        pytest.skip("known of 2.11, and of 2.13 on")
+    if release < (2, 10):
+        pytest.skip("2.9 keeps its settings in another form")
+    for lesson, cell in (("02", "tf32-quiz-text"), ("05", "tf32-text")):
+        assert "Before PyTorch 2.13" in text(lesson, cell)
     _in_a_process_of_its_own(_check_the_switch_for_everything, release, start="spawn")
+
+
+def _check_cudnns_older_switch() -> None:
+    assert cudnn.allow_tf32
+    cudnn.conv.fp32_precision = "ieee"
+    assert _attempt(lambda: cudnn.allow_tf32) == "raises"
+    assert _attempt(lambda: cudnn.flags().__enter__()) == "raises"
+
+
+def test_cudnns_older_switch_raises_after_the_newer_one_and_so_does_flags() -> None:
+    _in_a_process_of_its_own(_check_cudnns_older_switch, start="spawn")
+    assert "cuDNN's raises, even on entering `cudnn.flags()`" in text("02", "tf32-why")
 
 
 @pytest.mark.gpu

@@ -5,9 +5,11 @@ from __future__ import annotations
 import math
 import re
 from itertools import cycle, islice
+from pathlib import Path
 
 import pytest
 import torch
+from torch._functorch import config as functorch_config
 from torch.nn.functional import (
     binary_cross_entropy_with_logits,
     cross_entropy,
@@ -251,10 +253,12 @@ def used_gradient(true: float, limit: float, moved: float) -> float:
     return gradient / (clip * scale_now)
 
 
-def test_a_scale_moved_too_early_halves_one_gradient_unless_clipping_binds_and_adam_hides_most_of_it():
+def test_a_scale_moved_too_early_halves_one_gradient_before_it_is_clipped_and_adam_hides_most_of_it():
     assert used_gradient(3.0, 0.0, 2) == 1.5
-    assert used_gradient(0.5, 1.0, 2) == 0.25
-    assert used_gradient(3.0, 1.0, 2) == pytest.approx(used_gradient(3.0, 1.0, 1), rel=1e-5)
+    for true in (0.5, 1.0, 1.5, 1.9, 2.1, 3.0):
+        assert used_gradient(true, 1.0, 2) == pytest.approx(min(true / 2, 1.0), rel=1e-5)
+        assert used_gradient(true, 1.0, 1) == pytest.approx(min(true, 1.0), rel=1e-5)
+    assert "halves one step's gradient at each growth, before it clips" in text("04", "two-why")
     moved = {}
     for optimizer_class in (torch.optim.SGD, torch.optim.Adam):
         for last in (1.0, 0.5):
@@ -355,3 +359,81 @@ def test_a_sum_of_ones_is_inf_where_fp16_stores_it_and_stops_at_2048_where_fp16_
     for _ in range(2100):
         total += 1
     assert total == 2048
+
+
+def test_of_pytorchs_attentions_only_the_function_gives_zeros_to_a_row_that_may_see_nothing():
+    x, hidden = torch.randn(1, 3, 8), torch.zeros(3, 3, dtype=torch.bool)
+    hidden[1] = True
+    assert scaled_dot_product_attention(x, x, x, attn_mask=~hidden)[0, 1].eq(0).all()
+    attention = torch.nn.MultiheadAttention(8, 2, batch_first=True)
+    assert attention(x, x, x, attn_mask=hidden)[0].isnan().any()
+    assert attention(x, x, x, attn_mask=hidden, need_weights=False)[0].isfinite().all()
+    layer = torch.nn.TransformerEncoderLayer(8, 2, 16, batch_first=True)
+    assert layer(x, src_mask=hidden).isfinite().all()
+    with torch.no_grad():
+        assert layer.eval()(x, src_mask=hidden).isnan().any()
+    said = text("03", "forward-breaks-why")
+    assert "`nn.MultiheadAttention` returns NaN with its default `need_weights=True`" in said
+    assert "in `eval()` under `no_grad`" in said
+
+
+def test_a_product_of_fp64_and_fp32_is_an_error_under_autocast_too():
+    assert "a product of fp64 and fp32 is an error" in text("02", "limits")
+    for device_type in ("cuda", "cpu"):
+        with autocast.region(device_type, torch.float16), pytest.raises(RuntimeError, match="same dtype"):
+            torch.randn(4, 8, dtype=torch.float64) @ torch.randn(8, 8)
+
+
+@pytest.mark.parametrize(
+    ("make", "kept"),
+    [
+        (lambda: torch.randn(8, 8, requires_grad=True), True),
+        (lambda: torch.randn(64).view(8, 8).requires_grad_(), False),
+        (lambda: torch.randn(8, 8), False),
+    ],
+)
+def test_autocast_keeps_the_copies_of_leaf_tensors_that_are_no_views(make, kept):
+    weight = make()
+    assert weight.is_leaf
+    with torch.autocast("cpu", torch.bfloat16), torch.profiler.profile() as profile:
+        for _ in range(3):
+            torch.nn.functional.linear(torch.ones(4, 8, dtype=torch.bfloat16), weight)
+    casts = sum(each.count for each in profile.key_averages() if each.key == "aten::_to_copy")
+    assert casts == (1 if kept else 3)
+    assert "that require gradients and are no views" in text("02", "cache-leaf")
+
+
+def test_before_2_11_the_compiler_reads_the_older_switch_for_products_and_until_2_14_backward_is_cast():
+    folder = Path(torch.__file__).parent / "_inductor"
+    read = (folder / "compile_fx.py").read_text("utf-8") + (folder / "fx_passes/pad_mm.py").read_text("utf-8")
+    release = tuple(map(int, torch.__version__.split(".")[:2]))
+    assert ("cuda.matmul.allow_tf32" in read) == (release < (2, 11))
+    assert "Before 2.11 `torch.compile` reads the older" in text("02", "tf32-why")
+    if release in ((2, 13), (2, 14)):
+        assert functorch_config.backward_pass_autocast == "same_as_forward"
+    assert "by default (2.13 and 2.14)" in text("02", "compile-backward")
+
+
+def test_unscaling_raises_not_implemented_for_a_dtype_that_its_kernel_lacks_and_the_cpus_has_bf16():
+    def unscale(dtype, device):
+        found, inverse = torch.zeros(1, device=device), torch.ones(1, device=device)
+        gradients = [torch.ones(2, device=device).to(dtype)]
+        torch._amp_foreach_non_finite_check_and_unscale_(gradients, found, inverse)
+
+    unscale(torch.bfloat16, "cpu")
+    with pytest.raises(NotImplementedError, match="_amp_foreach_non_finite_check_and_unscale_cpu"):
+        unscale(torch.float8_e4m3fn, "cpu")
+    if torch.cuda.is_available() and torch.__version__ < "2.15":
+        with pytest.raises(NotImplementedError, match="_amp_foreach_non_finite_check_and_unscale_cuda"):
+            unscale(torch.bfloat16, "cuda")
+
+
+def test_tf32_is_much_faster_than_fp32_in_an_a100_and_no_faster_in_a_gaming_card():
+    times = {
+        name: gpu.flop_per_s["tf32"] / gpu.flop_per_s["fp32"]
+        for name, gpu in measure.GPUS.items()
+        if "tf32" in gpu.flop_per_s
+    }
+    assert times["A100 SXM 80 GB"] >= 8
+    assert [times[name] for name in ("RTX 3090", "RTX 4090")] == [1, 1]
+    assert "much faster in an A100, no faster in a gaming card" in text("05", "limits")
