@@ -8,7 +8,7 @@ from amp_lessons.course.exercises.attempt_table import Table
 
 TABLE = Table("heal_limping_restart")
 
-SAVE_SCALER = '        "scaler": scaler.state_dict(),\n'
+SAVE_SCALER = ', "scaler": scaler.state_dict()'
 LOAD_SCALER = '    scaler.load_state_dict(state["scaler"])\n'
 SAVE = "    torch.save(state, path)\n"
 LOAD_RNG = '    torch.set_rng_state(state["rng"])\n'
@@ -27,20 +27,20 @@ wrong(
     "the_scale_alone",
     "growth_tracker_lost",
     "count of clean steps",
-    (SAVE_SCALER, '        "scale": scaler.get_scale(),\n'),
+    (SAVE_SCALER, ', "scale": scaler.get_scale()'),
     (LOAD_SCALER, '    scaler._init_scale = state["scale"]\n'),
 )
 wrong(
     "saved_from_another",
     "raised",
     "empty",
-    (SAVE_SCALER, '        "scaler": torch.amp.GradScaler(enabled=False).state_dict(),\n'),
+    (SAVE_SCALER, ', "scaler": torch.amp.GradScaler(enabled=False).state_dict()'),
 )
 wrong(
     "saved_whole",
     "pickled_objects",
     "whole Python objects",
-    (SAVE_SCALER, '        "scaler": scaler,\n'),
+    (SAVE_SCALER, ', "scaler": scaler'),
     (LOAD_SCALER, '    scaler.load_state_dict(state["scaler"].state_dict())\n'),
 )
 wrong(

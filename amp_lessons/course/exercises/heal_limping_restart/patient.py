@@ -127,8 +127,8 @@ CASE = Case(
     shows=shows,
     choices=(
         pieces(
-            ('        "model": model.state_dict(),\n        "optimizer": optimizer.state_dict(),\n',),
-            ('        "optimizer": optimizer.state_dict(),\n        "model": model.state_dict(),\n',),
+            ('"model": model.state_dict(), "optimizer": optimizer.state_dict()',),
+            ('"optimizer": optimizer.state_dict(), "model": model.state_dict()',),
         ),
         pieces(
             ('"model": model', 'state["model"]'),
@@ -140,7 +140,7 @@ CASE = Case(
             ('"epochs_done": epoch', 'state["epochs_done"]'),
             ('"finished": epoch', 'state["finished"]'),
         ),
-        pieces(('        "rng"', 'state["rng"]'), ('        "cpu_rng"', 'state["cpu_rng"]')),
+        pieces((' "rng"', 'state["rng"]'), (' "cpu_rng"', 'state["cpu_rng"]')),
         names("state", "saved", "everything", "snapshot"),
         names("path", "target", "filename"),
         names("model", "net", "network"),

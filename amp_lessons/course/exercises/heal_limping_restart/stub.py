@@ -3,14 +3,9 @@ import torch
 
 def save_checkpoint(path, model, optimizer, scheduler, scaler, epoch):
     """Write everything that training needs to go on after ``epoch`` finished epochs."""
-    state = {
-        "model": model.state_dict(),
-        "optimizer": optimizer.state_dict(),
-        "scheduler": scheduler.state_dict(),
-        "epoch": epoch,
-        "rng": torch.get_rng_state(),
-        "cuda_rng": torch.cuda.get_rng_state_all() if torch.cuda.is_available() else [],
-    }
+    state = {"epoch": epoch, "rng": torch.get_rng_state(), "cuda_rng": torch.cuda.get_rng_state_all()}
+    state |= {"model": model.state_dict(), "optimizer": optimizer.state_dict()}
+    state |= {"scheduler": scheduler.state_dict()}
     torch.save(state, path)
 
 
@@ -21,6 +16,5 @@ def load_checkpoint(path, model, optimizer, scheduler, scaler):
     optimizer.load_state_dict(state["optimizer"])
     scheduler.load_state_dict(state["scheduler"])
     torch.set_rng_state(state["rng"])
-    if state["cuda_rng"]:
-        torch.cuda.set_rng_state_all(state["cuda_rng"])
+    torch.cuda.set_rng_state_all(state["cuda_rng"])
     return state["epoch"]

@@ -16,7 +16,7 @@ STEP = "            scaler.step(optimizer)\n"
 UPDATE = "            scaler.update()\n"
 SCHEDULE = "                scheduler.step()\n"
 AVERAGE = "                average.update_parameters(model)\n"
-APPEND = "        history.append(total / len(loader))\n"
+APPEND = "            history[-1] += loss.item() / len(data)\n"
 
 
 def outside(line: str) -> str:
@@ -119,7 +119,7 @@ wrong(
     "made_up_for_at_the_end_of_the_epoch",
     "schedule_out_of_turn",
     "too late",
-    ("        total = 0.0\n", "        total, made = 0.0, 0\n"),
+    ("        history.append(0.0)\n", "        history.append(0.0)\n        made = 0\n"),
     (IF + SCHEDULE + AVERAGE, "            made += scaler.get_scale() >= scale\n"),
     (APPEND, APPEND + "        for _ in range(made):\n    " + outside(SCHEDULE) + "    " + outside(AVERAGE)),
 )
@@ -128,7 +128,7 @@ wrong(
     "kept_from_call_to_call",
     "schedule_behind",
     "times for",
-    ("device_type, dtype\n", "device_type, dtype, seen=[]\n"),
+    ("device_type, dtype):", "device_type, dtype, seen=[]):"),
     (IF, "            seen.append(scaler.get_scale())\n            if seen[-1] >= max(seen[-2:]):\n"),
 )
 wrong(

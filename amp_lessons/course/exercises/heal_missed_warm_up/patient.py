@@ -100,14 +100,22 @@ CASE = Case(
     shows=shows,
     choices=(
         pieces(
-            ("            optimizer.zero_grad()\n            with", "            total += loss.item()\n"),
-            ("            with", "            total += loss.item()\n            optimizer.zero_grad()\n"),
+            (
+                "            optimizer.zero_grad()\n            with",
+                "            history[-1] += loss.item() / len(data)\n",
+            ),
+            (
+                "            with",
+                "            history[-1] += loss.item() / len(data)\n            optimizer.zero_grad()\n",
+            ),
         ),
         pieces(
             ("optimizer.zero_grad()",), ("model.zero_grad()",), ("optimizer.zero_grad(set_to_none=True)",)
         ),
         pieces(("enabled=dtype == torch.float16",), ("enabled=(dtype is torch.float16)",)),
         names("scaler", "grad_scaler", "amp_scaler"),
-        *LOOP_NAMES,
+        *(ways for ways in LOOP_NAMES if ways.ways[0] not in (("model",), ("loader",))),
+        names("model", "net"),  # a line of 110 characters has no room for more
+        names("data", "rows", "pairs"),
     ),
 )

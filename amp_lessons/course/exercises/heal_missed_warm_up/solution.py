@@ -1,15 +1,13 @@
 import torch
 
 
-def train_missed_warm_up(
-    model, loader, optimizer, loss_fn, epochs, *, scheduler, average, device_type, dtype
-):
+def train_missed_warm_up(model, data, optimizer, loss_fn, epochs, *, scheduler, average, device_type, dtype):
     """Train in mixed precision, with a schedule and averaged weights; return the mean loss of each epoch."""
     scaler = torch.amp.GradScaler(device_type, enabled=dtype == torch.float16)
     history = []
     for _ in range(epochs):
-        total = 0.0
-        for inputs, targets in loader:
+        history.append(0.0)
+        for inputs, targets in data:
             optimizer.zero_grad()
             with torch.autocast(device_type, dtype=dtype):
                 loss = loss_fn(model(inputs), targets)
@@ -20,6 +18,5 @@ def train_missed_warm_up(
             if scaler.get_scale() >= scale:
                 scheduler.step()
                 average.update_parameters(model)
-            total += loss.item()
-        history.append(total / len(loader))
+            history[-1] += loss.item() / len(data)
     return history

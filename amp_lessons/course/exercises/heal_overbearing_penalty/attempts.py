@@ -8,7 +8,7 @@ from amp_lessons.course.exercises.attempt_table import Table
 
 TABLE = Table("heal_overbearing_penalty")
 
-FIRST = "torch.autograd.grad(scaler.scale(loss), parameters, create_graph=True)"
+FIRST = "torch.autograd.grad(scaler.scale(loss), tuple(model.parameters()), create_graph=True)"
 DIVIDED = "            gradients = [gradient / scaler.get_scale() for gradient in gradients]\n"
 NORM = "            norm = torch.stack([gradient.norm() for gradient in gradients]).norm()\n"
 SECOND = "scaler.scale(loss + penalty * norm).backward()\n"
@@ -79,7 +79,7 @@ wrong(
     "weights_without_biases",
     "wrong_update",
     "penalty counts",
-    (FIRST, FIRST.replace("parameters,", "[p for p in parameters if p.dim() > 1],")),
+    (FIRST, FIRST.replace("tuple(model.parameters())", "[p for p in model.parameters() if p.dim() > 1]")),
 )
 wrong("norms_added_up", "wrong_update", "not plain SGD", (NORM, NORM.replace(").norm()\n", ").sum()\n")))
 wrong("squared", "wrong_update", "penalty counts", (NORM, NORM + "            norm = norm**2\n"))
@@ -87,7 +87,7 @@ wrong(
     "logged_with_the_penalty",
     "history_not_mean",
     "history",
-    ("total += loss.item()", "total += (loss + penalty * norm).item()"),
+    ("+= loss.item()", "+= (loss + penalty * norm).item()"),
 )
 wrong(
     "all_of_it_under_autocast",

@@ -88,8 +88,9 @@ CASE = Case(
         ),
         pieces(("loss + penalty * norm",), ("penalty * norm + loss",), ("loss + norm * penalty",)),
         pieces(("enabled=dtype == torch.float16",), ("enabled=(dtype is torch.float16)",)),
-        names("parameters", "weights", "params"),
-        names("scaler", "grad_scaler", "amp_scaler"),
-        *LOOP_NAMES,
+        names("gradients, gradient", "slopes, slope", "found, each"),
+        names("scaler", "amp", "scaling"),
+        names("model", "net"),  # a line of 110 characters has no room for more
+        *(ways for ways in LOOP_NAMES if ways.ways[0] != ("model",)),
     ),
 )

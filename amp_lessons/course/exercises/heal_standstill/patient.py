@@ -87,8 +87,8 @@ CASE = Case(
             ("            with", "            scaler.update()\n            optimizer.zero_grad()\n"),
         ),
         pieces(
-            ("                outputs = model(inputs)\n", "loss_fn(outputs, targets)"),
-            ("", "loss_fn(model(inputs), targets)"),
+            ("                loss = loss_fn(model(inputs), targets)\n",),
+            ("                outputs = model(inputs)\n                loss = loss_fn(outputs, targets)\n",),
         ),
         pieces(
             ("clip_grad_norm_(model.parameters(), max_norm)",),

@@ -10,8 +10,7 @@ def train_standstill(model, loader, optimizer, loss_fn, epochs, *, max_norm, dev
         for inputs, targets in loader:
             optimizer.zero_grad()
             with torch.autocast(device_type, dtype=dtype):
-                outputs = model(inputs)
-                loss = loss_fn(outputs, targets)
+                loss = loss_fn(model(inputs), targets)
             scaler.scale(loss).backward()
             torch.nn.utils.clip_grad_norm_(model.parameters(), max_norm)
             scaler.step(optimizer)

@@ -9,7 +9,7 @@ from amp_lessons.course.exercises.attempt_table import Table
 TABLE = Table("heal_wasted_batches")
 
 BACKWARD = "            scaler.scale(loss / accumulation_steps).backward()\n"
-IF = "            if (i + 1) % accumulation_steps == 0 or i + 1 == len(loader):\n"
+IF = "            if (i + 1) % accumulation_steps == 0 or i + 1 == len(data):\n"
 UNSCALE = "                scaler.unscale_(optimizer)\n"
 STEP = "                scaler.step(optimizer)\n"
 UPDATE = "                scaler.update()\n"
@@ -49,7 +49,7 @@ wrong(
     "multiplied by 3",
     ("loss / accumulation_steps", "loss * accumulation_steps"),
 )
-wrong("last_window_dropped", "last_window_dropped", "left over", (" or i + 1 == len(loader)", ""))
+wrong("last_window_dropped", "last_window_dropped", "left over", (" or i + 1 == len(data)", ""))
 wrong("update_forgotten", "no_update", "scaler.update()", (UPDATE, ""))
 wrong(
     "divided_by_hand_instead",
@@ -64,7 +64,7 @@ wrong(
 
 # one backward pass for a window
 SUMMED = (
-    ("        total = 0.0\n", "        total, summed = 0.0, 0.0\n"),
+    ("        history.append(0.0)\n", "        history.append(0.0)\n        summed = 0.0\n"),
     (BACKWARD, "            summed = summed + loss / accumulation_steps\n"),
 )
 ONE_BACKWARD = (
@@ -85,7 +85,7 @@ wrong(
     "no_backward",
     "never called",
     *ONE_BACKWARD,
-    (" or i + 1 == len(loader)", ""),
+    (" or i + 1 == len(data)", ""),
 )
 wrong(
     "graphs_kept_from_window_to_window",
@@ -113,15 +113,15 @@ wrong(
     "counted_from_call_to_call",
     "steps_every_batch",
     "within a window",
-    ("device_type, dtype\n", "device_type, dtype, count=[]\n"),
+    ("device_type, dtype):", "device_type, dtype, count=[]):"),
     (BACKWARD, BACKWARD + "            count.append(1)\n"),
-    (IF, "            if len(count) % accumulation_steps == 0 or i + 1 == len(loader):\n"),
+    (IF, "            if len(count) % accumulation_steps == 0 or i + 1 == len(data):\n"),
 )
 
 right("left_to_the_step", (UNSCALE, ""))
 right(
     "counted_from_one",
-    ("enumerate(loader)", "enumerate(loader, 1)"),
+    ("enumerate(data)", "enumerate(data, 1)"),
     (IF, IF.replace("i + 1", "i").replace("(i)", "i")),
 )
 right("scaler_always_enabled", (", enabled=dtype == torch.float16", ""), notes=("scaler_with_bfloat16",))

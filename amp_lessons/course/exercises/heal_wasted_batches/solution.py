@@ -1,23 +1,20 @@
 import torch
 
 
-def train_wasted_batches(
-    model, loader, optimizer, loss_fn, epochs, *, accumulation_steps, device_type, dtype
-):
+def train_wasted_batches(model, data, optimizer, loss_fn, epochs, *, accumulation_steps, device_type, dtype):
     """Train with one update per accumulation_steps batches; return the mean loss of each epoch."""
     scaler = torch.amp.GradScaler(device_type, enabled=dtype == torch.float16)
     history = []
     for _ in range(epochs):
-        total = 0.0
-        for i, (inputs, targets) in enumerate(loader):
+        history.append(0.0)
+        for i, (inputs, targets) in enumerate(data):
             with torch.autocast(device_type, dtype=dtype):
                 loss = loss_fn(model(inputs), targets)
             scaler.scale(loss / accumulation_steps).backward()
-            if (i + 1) % accumulation_steps == 0 or i + 1 == len(loader):
+            if (i + 1) % accumulation_steps == 0 or i + 1 == len(data):
                 scaler.unscale_(optimizer)
                 scaler.step(optimizer)
                 scaler.update()
                 optimizer.zero_grad()
-            total += loss.item()
-        history.append(total / len(loader))
+            history[-1] += loss.item() / len(data)
     return history
