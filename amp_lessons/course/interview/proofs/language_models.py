@@ -1147,6 +1147,32 @@ def kv_fp8() -> dict[str, object]:
     per_token = error(int4(key, key.abs().amax(1, keepdim=True) / 7), value)
     per_channel = error(int4(key, key.abs().amax(0, keepdim=True) / 7), value)
     assert per_token > 1.2 * per_channel  # with integers it does
+    # A scale per channel and group of tokens, behind the rotation by places and before it
+    keys = torch.randn(2048, 64)
+    keys[:, [3, 10, 21, 30, 44, 57]] += 15 * torch.randn(6).sign()
+    turns = torch.arange(2048.0)[:, None] * 10_000.0 ** -torch.linspace(0, 1, 32)
+
+    def rotated(x: Tensor) -> Tensor:
+        pairs = torch.view_as_complex(x.view(-1, 32, 2).contiguous())
+        return torch.view_as_real(pairs * torch.polar(torch.ones_like(turns), turns)).flatten(1)
+
+    def in_four_bits(x: Tensor, tokens: int, channels: int) -> Tensor:
+        """Round to 16 even steps between the least and the largest of each block, as by a zero point."""
+        blocks = x.view(len(x) // tokens, tokens, 64 // channels, channels)
+        least, largest = blocks.amin((1, 3), keepdim=True), blocks.amax((1, 3), keepdim=True)
+        step = (largest - least) / 15
+        return (((blocks - least) / step).round() * step + least).view_as(x)
+
+    scores = torch.randn(64, 64) @ rotated(keys).T
+    by_token, behind, before = (
+        ((torch.randn(64, 64, generator=torch.Generator().manual_seed(1)) @ (each - rotated(keys)).T).norm())
+        for each in (
+            in_four_bits(rotated(keys), 1, 64),
+            in_four_bits(rotated(keys), 128, 1),
+            rotated(in_four_bits(keys, 128, 1)),
+        )
+    )
+    assert before < 0.9 * behind < 0.9 * by_token < scores.norm()
     return {
         "bytes": 2,
         "normal": f"{torch.finfo(torch.float8_e4m3fn).smallest_normal:.3f}",
