@@ -1163,16 +1163,16 @@ def kv_fp8() -> dict[str, object]:
         step = (largest - least) / 15
         return (((blocks - least) / step).round() * step + least).view_as(x)
 
-    scores = torch.randn(64, 64) @ rotated(keys).T
+    asked = torch.randn(64, 64)
     by_token, behind, before = (
-        ((torch.randn(64, 64, generator=torch.Generator().manual_seed(1)) @ (each - rotated(keys)).T).norm())
+        ((asked @ (each - rotated(keys)).T).norm() / (asked @ rotated(keys).T).norm()).item()
         for each in (
             in_four_bits(rotated(keys), 1, 64),
             in_four_bits(rotated(keys), 128, 1),
             rotated(in_four_bits(keys, 128, 1)),
         )
     )
-    assert before < 0.9 * behind < 0.9 * by_token < scores.norm()
+    assert before < 0.9 * behind < 0.8 * by_token
     return {
         "bytes": 2,
         "normal": f"{torch.finfo(torch.float8_e4m3fn).smallest_normal:.3f}",
