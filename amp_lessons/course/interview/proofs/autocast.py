@@ -166,8 +166,14 @@ def lists() -> dict[str, object]:
         assert (half + 0.5).dtype == (half + torch.tensor(0.5)).dtype == torch.float16
     assert overflowing.dtype == torch.float16  # cast down, although
     assert overflowing.isinf().all()
-    listed_lower = sum(rule is autocast.Policy.LOWER_PRECISION for rule in rules.values())
-    return {"listed": len(rules), "lower": listed_lower}
+    # It comes before autograd, which sees each cast: its backward hands the weight's gradient to fp32
+    weight = nn.Parameter(torch.ones(4, 4))
+    with torch.autocast("cpu", torch.bfloat16):
+        step: Any = (single @ weight).grad_fn
+    casts = step.next_functions[1][0]
+    assert (casts.name(), casts.next_functions[0][0].variable is weight) == ("ToCopyBackward0", True)
+    assert torch.autograd.grad((half.float() @ weight).sum(), weight)[0].dtype == torch.float32
+    return {}
 
 
 def cpu_cuda() -> dict[str, object]:
@@ -215,7 +221,6 @@ def bce() -> dict[str, object]:
     return {
         "logit": f"{logit.item():.0f}",
         "by_probability": f"{by_probability:.1e}",
-        "by_logit": f"{by_logit:.2f}",
         "largest": f"{torch.finfo(torch.float16).max:.0f}",
     }
 
@@ -273,8 +278,9 @@ def cache() -> dict[str, object]:
 
     weight = nn.Parameter(torch.ones(4, 4))
     assert cast_once(weight)
+    assert "cache_enabled=False" in inspect.getsource(torch.cuda.make_graphed_callables)  # what it asks for
     assert not cast_once(weight * 1)  # as any activation
-    return {"first": f"{right[0]:.3f}", "stale": f"{stale[-1]:.3f}", "right": f"{right[-1]:.3f}", "steps": 20}
+    return {}
 
 
 def hand_written() -> dict[str, object]:
@@ -347,7 +353,7 @@ def backward_inside() -> dict[str, object]:
     assert cast_down == {torch.bfloat16}  # the island is gone
     difference = formats.relative_error(weakened, protected)
     assert 1e-4 < difference < 1e-2
-    return {"difference": f"{difference:.2%}"}
+    return {}
 
 
 def threads() -> dict[str, object]:

@@ -146,7 +146,6 @@ def masters() -> dict[str, object]:
         "update": update,
         "steps": steps,
         "half_spacing": f"{half_spacing:.4f}",
-        "half_below": f"{half_below:.4f}",
         "plain": weight.item(),
         "master": master.bfloat16().item(),
     }
@@ -247,9 +246,6 @@ def _fp32_by_products_of_bf16() -> dict[str, object]:
         "digits": bits,
         "all": FORMATS["fp32"].mantissa_bits + 1,
         "products": len(products),
-        "emulated": f"{emulated:.0e}",
-        "itself": f"{itself:.0e}",
-        "rounded": f"{rounded:.0e}",
         "small": "2⁻¹¹⁰",
     }
 
@@ -280,7 +276,6 @@ def stagnation() -> dict[str, object]:
     end = torch.tensor(2.0**24)
     assert end + 1 == end > end - 1  # fp32 stops too, far later
     return {
-        "steps": steps,
         "bf16": f"{counted['bf16']:.0f}",
         "fp16": f"{counted['fp16']:.0f}",
         "fp32": f"{end.item():.0f}",
@@ -338,13 +333,11 @@ def kahan_or_stochastic() -> dict[str, object]:
     apart = (replicas[0] != replicas[1]).float().mean().item()
     assert apart > 0.5
     return {
-        "steps": steps,
-        "apart": f"{apart:.0%}",
+        "steps": len(updates),
+        "update": f"{updates[0, 0]:g}",
         "extra": lost.itemsize,
         "kahan": weight.item(),
         "plain": plain.item(),
-        "mean": f"{random.mean():.2f}",
-        "spread": f"{random.std():.2f}",
     }
 
 
@@ -418,11 +411,8 @@ def positions() -> dict[str, object]:
     assert buffer > math.pi
     assert errors.argmax() // errors.shape[1] == len(numbers) - 1  # the last position's
     return {
-        "buffer": f"{buffer:.0f}",
         "bf16_exact": exact["bf16"],
-        "fp16_exact": exact["fp16"],
         "tokens": len(numbers),
-        "different": len(numbers.bfloat16().unique()),
         "phase": f"{phase:.0f}",
     }
 
@@ -439,6 +429,15 @@ def norm_overflow() -> dict[str, object]:
     assert module.dtype == torch.float16
     assert torch.allclose(module.float(), values.float() / mean.sqrt(), rtol=1e-3)  # as in fp32, cast back
 
+    # Where a norm casts back: as torch's own behind the gain, or before it, which rounds twice
+    rows, gain = torch.randn(512, 1024).bfloat16(), (1 + 0.2 * torch.randn(1024)).bfloat16()
+    normed = torch.rms_norm(rows.float(), (1024,), eps=1e-6)
+    behind, before = (normed * gain.float()).bfloat16(), normed.bfloat16() * gain
+    exact = torch.rms_norm(rows.double(), (1024,), eps=1e-6) * gain.double()
+    assert torch.equal(behind, torch.rms_norm(rows, (1024,), gain, eps=1e-6))
+    assert (behind != before).double().mean() > 0.2
+    assert (behind - exact).norm() < 0.8 * (before - exact).norm()
+
     limit = 2.0**8
     below, at = torch.tensor([limit - 0.125, limit]).half() ** 2  # neighbours
     assert below.isfinite()
@@ -451,9 +450,6 @@ def norm_overflow() -> dict[str, object]:
     assert not {"mul", "mean", "batch_norm"} & set(listed)
     return {
         "value": 300,
-        "others": len(values) - 1,
-        "square": 300**2,
-        "mean": f"{mean:.0f}",
         "largest": f"{largest:.0f}",
         "limit": f"{limit:.0f}",
     }
@@ -532,7 +528,6 @@ def epsilon() -> dict[str, object]:
     return {
         "eps": "1e-8",
         "smallest": f"{smallest.item():.0e}",
-        "fused": fused.item(),
         "raised": "1e-4",
         "small": "1e-5",
         "share": f"{share:.0%}",
@@ -613,7 +608,6 @@ def cancellation() -> dict[str, object]:
     return {
         "mean": f"{mean:g}",
         "true": f"{true:.2f}",
-        "bf16": f"{in_bf16:g}",
         "square": f"{mean**2:.0f}",
         "spacing": f"{spacing:g}",
         "at": f"{at:g}",
@@ -659,8 +653,4 @@ def second_moment() -> dict[str, object]:
         "larger": f"{round(larger, -3):,.0f}",
         "slow": slow,
         "fast": fast,
-        "steps": steps,
-        "goal": goal,
-        "still": 1,
-        "followed": f"{followed:.2f}",
     }

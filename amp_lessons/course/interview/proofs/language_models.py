@@ -101,7 +101,7 @@ def kv_bytes(seed: int) -> dict[str, object]:
 def prefill_decode() -> dict[str, object]:
     """Count operations and bytes of a layer for one token and for a prompt; compare with a GPU's ridge."""
     gpu, width = measure.GPUS["H100 SXM"], 8192
-    ridge = gpu.ridge_point("bf16")
+    ridge, prompt = gpu.ridge_point("bf16"), 4096
 
     def intensity(tokens: int, weight_bytes: float = 2) -> float:
         """Return operations per byte of a product of ``tokens`` rows with a square matrix of weights."""
@@ -109,7 +109,7 @@ def prefill_decode() -> dict[str, object]:
         return 2 * tokens * width**2 / moved
 
     assert 0.9 < intensity(1) <= 1
-    assert intensity(4096) > 3 * ridge
+    assert intensity(prompt) > 3 * ridge
     enough = next(tokens for tokens in range(1, 10_000) if intensity(tokens) >= ridge)
     assert math.isclose(enough, ridge, rel_tol=0.1)  # but for inputs and outputs, as many tokens as the ridge
 
@@ -135,6 +135,9 @@ def prefill_decode() -> dict[str, object]:
     many = 1000
     tokens_each = many * chosen / experts
     assert intensity(round(tokens_each)) < ridge / 3
+    token = torch.empty(width)  # it goes to its experts in FP8, and each of them returns one in bf16
+    sent, returned = (chosen * token.to(each).nbytes / 1e3 for each in (torch.float8_e4m3fn, _BF16))
+    assert returned == 2 * sent
     # One latent vector a token and layer in place of keys and values of all heads; a window of tokens
     heads, grouped, head, latent, rotary, window, tokens = 128, 8, 128, 512, 64, 1024, 32_768
     rounded = torch.randn(latent).bfloat16()  # what is cached
@@ -157,7 +160,9 @@ def prefill_decode() -> dict[str, object]:
     return {
         "many": f"{many:,}",
         "each": f"{tokens_each:.0f}",
-        "sent": f"{chosen * width / 1e3:.0f}",
+        "sent": f"{sent:.0f}",
+        "returned": f"{returned:.0f}",
+        "prompt_tokens": f"{prompt:,}",
         "width": f"{width:,}",
         "heads": heads,
         "grouped": grouped,
@@ -174,7 +179,7 @@ def prefill_decode() -> dict[str, object]:
         "window_share": f"{window / tokens:.0%}",
         "tokens": f"{tokens:,}",
         "decode": f"{intensity(1):.0f}",
-        "prompt": f"{intensity(4096):,.0f}",
+        "prompt": f"{intensity(prompt):,.0f}",
         "ridge": f"{ridge:.0f}",
     }
 
@@ -208,20 +213,14 @@ def speculative() -> dict[str, object]:
         torch.testing.assert_close(result, target)  # whatever the draft
         shares.append(kept.mean().item())
     accepted, four_bits = shares
-    assert four_bits > accepted
+    assert accepted != four_bits  # a draft in few bits has a rate of its own, and nothing else
     draft = draft_of(drafts[0])
     sharper = (2 * draft.log()).softmax(1)  # drawn at half the temperature, and told as if it were not
     assert (outcome(sharper, draft)[1] - target).abs().sum(1).mean() > 0.1
     torch.testing.assert_close(outcome(sharper)[1], target)
-    kept = (draft * (target / draft).clamp(max=1)).sum(1, keepdim=True)
-    naive = (
-        torch.minimum(draft, target) + (1 - kept) * target
-    )  # drawn from the target where a guess is refused
-    off = ((naive - target).abs().sum(1) / 2).mean().item()
-    assert off > 0.01
-    ahead, gpu = 4, measure.GPUS["H100 SXM"]
-    per_reading = sum(accepted**kept for kept in range(ahead + 1))  # guesses until the first that is refused
-    drawn = (torch.rand(50_000, ahead) < accepted).long().cumprod(1).sum(1) + 1
+    ahead, supposed, gpu = 4, 0.7, measure.GPUS["H100 SXM"]
+    per_reading = sum(supposed**kept for kept in range(ahead + 1))  # guesses until the first that is refused
+    drawn = (torch.rand(50_000, ahead) < supposed).long().cumprod(1).sum(1) + 1
     assert math.isclose(drawn.float().mean().item(), per_reading, rel_tol=0.02)
     users = gpu.ridge_point("bf16") / (ahead + 1)
     rows, large = torch.randn(64, 4096).bfloat16(), (torch.randn(256, 4096) / 64).bfloat16()
@@ -234,16 +233,14 @@ def speculative() -> dict[str, object]:
         for dtype in (torch.float32, _BF16)
     )
     in_fp32, in_bf16 = ((a != b).float().mean() for a, b in pairs)
+    assert (one != several).float().mean() > 0.1  # pieces that are rounded, too, change many logits
     assert in_bf16 < 0.05 < 0.5 < in_fp32  # by order alone: what is then rounded to bf16, and what is not
     return {
-        "naive": f"{off:.0%}",
-        "accepted": f"{accepted:.0%}",
-        "four_bits": f"{four_bits:.0%}",
+        "supposed": f"{supposed:.0%}",
         "ahead": ahead,
         "rows": ahead + 1,
         "per_reading": f"{per_reading:.1f}",
         "users": f"{users:.0f}",
-        "differ": f"{(one != several).float().mean().item():.0%}",
     }
 
 
@@ -290,19 +287,7 @@ def temperature_zero() -> dict[str, object]:
         torch.manual_seed(seed)
         chosen.append(first.argmax(1))
     assert all(torch.equal(each, winner) for each in chosen)
-    # Top-p adds up falling probabilities
-    falling = (1.5 * torch.randn(10_000)).softmax(0).sort(descending=True).values
-    total, counted = torch.zeros((), dtype=_BF16), 0
-    for each in falling.bfloat16():
-        counted += bool(total + each != total)
-        total = total + each
-    assert total < 0.5 < 0.99 < falling.cumsum(0)[-1]
-    assert counted < len(falling) - 5000
-    return {
-        "order": f"{order:.0%}",
-        "layers": layers,
-        "deep": f"{order_alone[1]:.0%}",
-    }
+    return {}
 
 
 def batch_invariance() -> dict[str, object]:
@@ -326,7 +311,11 @@ def batch_invariance() -> dict[str, object]:
     tiles = outputs // tile
     busy, split = tiles / processors, min(1.0, 4 * tiles / processors)
     assert busy < 0.3 < 0.9 < split
-    return {"tiles": tiles, "processors": processors, "busy": f"{busy:.0%}", "split": f"{split:.0%}"}
+    return {
+        "tiles": tiles,
+        "processors": processors,
+        "busy": f"{busy:.0%}",
+    }
 
 
 # --- trainer and engine
@@ -377,6 +366,8 @@ def trainer_engine() -> dict[str, object]:
         for each in (small.exp() - 1 - small, small.expm1() - small)
     )
     assert cancelled > 0.5 > 0.01 > kept
+    below = [(each < 0).double().mean() for each in (small.exp() - 1 - small, exactly)]
+    assert below[0] > 0.3 > below[1] == 0  # what cancels comes out below zero, and the divergence is not
     assert ((logarithms.exp() - 1 - logarithms) - (logarithms.expm1() - logarithms)).abs().mean() < 0.1 * kl
     # A gradient from draws of another policy is that of another mean
     logits = torch.tensor([1.0, 0.3, -0.5, -2.0], dtype=torch.float64, requires_grad=True)
@@ -438,9 +429,9 @@ def trainer_engine() -> dict[str, object]:
     assert same > 0.9 > 0.5 > still
     return {
         "layers": layers,
+        "width": 256,
         "step": f"{step:.1%}",
         "same": f"{same:.0%}",
-        "moved": f"{whole.item() - 1:.0%}",
         "token": f"{off:.1%}",
         "text": f"{texts.abs().mean().item():.0%}",
         "length": logarithms.shape[1],
@@ -478,7 +469,6 @@ def fp16_for_rl() -> dict[str, object]:
         "times": f"{times:.0f}",
         "limit": f"{torch.finfo(torch.float16).max:g}",
         "bits": 3,
-        "flips": f"{flips:.1f}",
     }
 
 
@@ -532,12 +522,7 @@ def importance_correction() -> dict[str, object]:
     tiny = torch.tensor([-150.0])
     assert ((tiny + 0.5).exp() / tiny.exp()).isnan()
     assert weigh(tiny + 0.5, tiny, 2.0).isfinite().all()
-    return {
-        "without": f"{abs(without[0] / wanted - 1):.0%}",
-        "capped": f"{abs(capped[0] / wanted - 1):.0%}",
-        "spread": f"{full[1] / capped[1]:.1f}",
-        "mass": f"{mass:.2f}",
-    }
+    return {}
 
 
 def sequence_ratio() -> dict[str, object]:
@@ -557,8 +542,11 @@ def sequence_ratio() -> dict[str, object]:
     assert math.isclose(drawn_long, long, rel_tol=0.4)  # few texts count, so that a sample tells it roughly
     assert effective_share(logs / 8) > 0.9  # an eighth of the spread, as in fp16 without a router
     assert effective_share(logs / 3) < 0.9  # and a third, as with one
-    geometric = logs[:, :64].mean(1).exp()
-    assert torch.isclose(geometric.std(), torch.tensor(per_token / 8), rtol=0.1)
+    whole = logs.sum(1).exp()
+    kept = torch.where(whole > 3, 0.0, whole)  # trl drops a text above its cap, and weighs the others
+    assert whole.median() < 0.5  # as a mean of 1 needs few large ones, most are small
+    assert kept.mean() < 0.7
+    assert (torch.randn(texts, 8192) * per_token - per_token**2 / 2).sum(1).exp().median() < 0.05
 
     wanted, of_text, of_tokens, of_kept, unweighed = _gradients_of_two_tokens()
     assert (of_tokens - wanted).norm() < (unweighed - wanted).norm()
@@ -599,8 +587,7 @@ def online_softmax() -> dict[str, object]:
     for _ in range(1000):
         counted = counted + 1
     assert counted == 256
-    kept = 2 + values.shape[1]
-    assert kept < 0.02 * scores.shape[1]
+    assert 2 + values.shape[1] < 0.02 * scores.shape[1]  # what is kept of a row, and the row
     # Weights in FP8, relative to the largest: with a scale of one and with one that fills the range
     e4m3 = FORMATS["fp8_e4m3"]
     row = (2 * torch.randn(4096)).double()
@@ -656,13 +643,8 @@ def online_softmax() -> dict[str, object]:
     assert decay_off > 0.01 > 1e-4 > in_fp32
     return {
         "decay": decay,
-        "decay_off": f"{decay_off:.0%}",
         "least": f"{least:.4f}",
-        "zeros": f"{plain.double().mean().item():.0%}",
-        "mass": f"{lost:.0%}",
         "times": f"{times:.0f}",
-        "kept": kept,
-        "row": f"{scores.shape[1]:,}",
         "stops": f"{counted.item():.0f}",
     }
 
@@ -705,7 +687,7 @@ def flash_bias() -> dict[str, object]:
     middle = ((sums / spacing) % 1 - 0.5).abs() < 1e-9
     assert (on_the_grid ^ middle).all()
     assert errors(sums + rest, torch.float32).abs().max() < 1e-6
-    return {"bias": f"{-two_ones:.0%}", "middles": f"{middle.float().mean().item():.0%}"}
+    return {}
 
 
 def head_fp32() -> dict[str, object]:
@@ -784,7 +766,6 @@ def head_fp32() -> dict[str, object]:
         "logit": 20,
         "spacing": f"{spacing:g}",
         "probability": f"{probability:.0%}",
-        "all": f"{by_all:.0%}",
     }
 
 
@@ -815,6 +796,7 @@ def router_fp32() -> dict[str, object]:
     assert torch.linalg.matrix_rank(inputs.T @ inputs) < 1024  # of its second moments most are not seen
     # Tokens of one expert padded with zeros: its weight's gradient, a sum over them, is the same
     fp8_rows, mx_rows = 16 // torch.float8_e4m3fn.itemsize, BLOCK_FORMATS["mxfp8_e4m3"].block_size or 0
+    large_rows = 128  # of kernels with a scale for each 128 numbers, as DeepGEMM's
     seen, incoming = torch.randn(44, 64), torch.randn(44, 32)
     padded = [F.pad(each, (0, 0, 0, -len(each) % mx_rows)) for each in (seen, incoming)]
     assert len(padded[0]) % mx_rows == len(padded[0]) % fp8_rows == 0 < len(seen) % mx_rows
@@ -841,8 +823,7 @@ def router_fp32() -> dict[str, object]:
     return {
         "fp8_rows": fp8_rows,
         "mx_rows": mx_rows,
-        "others": f"{others:.1%}",
-        "before": f"{moved:.1%}",
+        "large_rows": large_rows,
         "experts": experts,
         "tokens": f"{tokens:,}",
         "rare": f"{rare:.0f}",
@@ -865,7 +846,8 @@ def z_loss() -> dict[str, object]:
         .item()
         for each in (logits, far)
     ]
-    assert off[1] > 20 * off[0]
+    assert off[1] > 20 * off[0]  # once it is rounded to bf16, whose steps are so wide there
+    drift, spacing = 100, FORMATS["bf16"].spacing(100.0)
     bias = torch.full((1,), 100.0, requires_grad=True)  # the direction that cross-entropy does not see
     (gradient,) = torch.autograd.grad(F.cross_entropy(logits.double() + bias.double(), labels), bias)
     assert abs(gradient.item()) < 1e-6
@@ -873,7 +855,10 @@ def z_loss() -> dict[str, object]:
         loss = (logits + bias).logsumexp(1).square().mean()
         bias = bias - 0.1 * torch.autograd.grad(loss, bias)[0]
     assert (logits + bias).logsumexp(1).mean().abs() < 0.1
-    return {"near": f"{off[0]:.4f}", "far": f"{off[1]:.2f}", "drift": 100}
+    return {
+        "drift": drift,
+        "spacing": f"{spacing:g}",
+    }
 
 
 def qk_norm() -> dict[str, object]:
@@ -1024,13 +1009,8 @@ def int4_groups() -> dict[str, object]:
         "coarse": f"{coarse:g}",
         "size": 32,
         "larger": 128,
-        "row_error": f"{by_row[0]:.0%}",
         "group_error": f"{by_group[0]:.0%}",
         "codes": 16,
-        "qat_bits": qat_bits,
-        "nearest": f"{nearest:.0%}",
-        "trained": f"{trained:.0%}",
-        "gptq": f"{gptq:.0%}",
     }
 
 
@@ -1118,14 +1098,10 @@ def w4_or_w8() -> dict[str, object]:
         "bound4": f"{bound4:.0f}",
         "cross": f"{cross:.0f}",
         "most": f"{most:.0f}",
-        "rotated": f"{rotated:.1%}",
-        "sink": f"{taken:.0%}",
         "new": new.name.removesuffix(" SXM"),
-        "prompt4": f"{prompt4:.0f}",
         "write4": f"{writing[0] / writing[1]:.1f}",
         "write8": f"{writing[0] / writing[2]:.1f}",
         "prompt8": f"{prompt[0] / prompt[2]:.1f}",
-        "plain": f"{plain:.0%}",
     }
 
 
@@ -1171,6 +1147,32 @@ def kv_fp8() -> dict[str, object]:
     per_token = error(int4(key, key.abs().amax(1, keepdim=True) / 7), value)
     per_channel = error(int4(key, key.abs().amax(0, keepdim=True) / 7), value)
     assert per_token > 1.2 * per_channel  # with integers it does
+    # A scale per channel and group of tokens, behind the rotation by places and before it
+    keys = torch.randn(2048, 64)
+    keys[:, [3, 10, 21, 30, 44, 57]] += 15 * torch.randn(6).sign()
+    turns = torch.arange(2048.0)[:, None] * 10_000.0 ** -torch.linspace(0, 1, 32)
+
+    def rotated(x: Tensor) -> Tensor:
+        pairs = torch.view_as_complex(x.view(-1, 32, 2).contiguous())
+        return torch.view_as_real(pairs * torch.polar(torch.ones_like(turns), turns)).flatten(1)
+
+    def in_four_bits(x: Tensor, tokens: int, channels: int) -> Tensor:
+        """Round to 16 even steps between the least and the largest of each block, as by a zero point."""
+        blocks = x.view(len(x) // tokens, tokens, 64 // channels, channels)
+        least, largest = blocks.amin((1, 3), keepdim=True), blocks.amax((1, 3), keepdim=True)
+        step = (largest - least) / 15
+        return (((blocks - least) / step).round() * step + least).view_as(x)
+
+    asked = torch.randn(64, 64)
+    by_token, behind, before = (
+        ((asked @ (each - rotated(keys)).T).norm() / (asked @ rotated(keys).T).norm()).item()
+        for each in (
+            in_four_bits(rotated(keys), 1, 64),
+            in_four_bits(rotated(keys), 128, 1),
+            rotated(in_four_bits(keys, 128, 1)),
+        )
+    )
+    assert before < 0.9 * behind < 0.8 * by_token
     return {
         "bytes": 2,
         "normal": f"{torch.finfo(torch.float8_e4m3fn).smallest_normal:.3f}",
@@ -1218,7 +1220,9 @@ def qlora_dtypes() -> dict[str, object]:
     rerounded = again * new_scales.float().repeat_interleave(32, 1) - unpacked.float()
     requantised = ((x @ (rerounded - learned).T).norm() / (x @ learned.T).norm()).item()
     in_16_bits = (unpacked.float() + learned).bfloat16().float() - unpacked.float()
-    assert requantised > 0.5 > 5 * ((x @ (in_16_bits - learned).T).norm() / (x @ learned.T).norm())
+    step_of_group = new_scales.float().mean()
+    assert learned.std() < step_of_group / 3  # small against the steps: nothing of it is left
+    assert requantised > 0.9 > 5 * ((x @ (in_16_bits - learned).T).norm() / (x @ learned.T).norm())
     # NF4: codes at quantiles of a normal distribution, or 16 at even steps, in blocks with a scale each
     block = 64
     normal = torch.distributions.Normal(0.0, 1.0)
@@ -1247,7 +1251,6 @@ def qlora_dtypes() -> dict[str, object]:
     whole, quantised = parameters * 16 / 1e9, parameters * (4.5 / 8 + rank_share * 16) / 1e9
     assert whole > 1000 > 60 > quantised
     return {
-        "requantised": f"{requantised:.0%}",
         "block": block,
         "nf4": f"{nf4:.1%}",
         "even": f"{even:.1%}",
@@ -1257,7 +1260,6 @@ def qlora_dtypes() -> dict[str, object]:
         "quantised": f"{quantised:.0f}",
         "small": small,
         "share": f"{rank_share:.0%}",
-        "lost": f"{lost.item():.0%}",
         "billions": 65,
     }
 
@@ -1318,11 +1320,6 @@ def bf16_decay() -> dict[str, object]:
         "steps": f"{steps:,}",
         "exact": f"{exact:.0%}",
         "least": f"{smallest * 1e-4:.1%}",
-        "rate": f"{rate:.0e}",
-        "large": large,
-        "small": small,
-        "coarse": f"{coarse:.0%}",
-        "fine": f"{fine:.0%}",
     }
 
 
@@ -1378,9 +1375,6 @@ def muon_bf16() -> dict[str, object]:
         "low": f"{low:.1f}",
         "high": f"{high:.1f}",
         "added": f"{added:.3f}",
-        "off": f"{off:.0%}",
-        "small": f"{smallest:.2f}",
-        "top": f"{top:.2f}",
         "limit": f"{limit:.2f}",
     }
 
@@ -1414,9 +1408,6 @@ def eight_bit_moments() -> dict[str, object]:
     assert not (per_block[1:] == 0).all()
     left, before = 2 * (1 + 4 / 256), 2 * 4  # a scale in fp32 for each block of 256
     return {
-        "lost": f"{lost(even):.0%}",
-        "longest": f"{longest(even) / 1e6:.0f} million",
-        "kept": f"{1 - lost(floating):.0%}",
         "bytes": before,
         "left": f"{left:.0f}",
     }
@@ -1442,7 +1433,7 @@ def compile_casts() -> dict[str, object]:
     # A cast that somebody wrote is a statement about the result, and leaving it out another function
     written = (x.float() / 3).bfloat16().float() + 1.0
     assert not torch.equal(written, x.float() / 3 + 1.0)
-    return {"differ": f"{differ:.0%}", "less": f"{1 - off[1] / off[0]:.0%}", "relative": f"{relative:.0%}"}
+    return {}
 
 
 def fp16_served() -> dict[str, object]:
@@ -1488,7 +1479,4 @@ def fp16_served() -> dict[str, object]:
     assert off(clamped) > 10 * off(divided)
     return {
         "limit": f"{limit:g}",
-        "cut": f"{off(clamped):.0%}",
-        "off": f"{off(divided):.2%}",
-        "bf16": f"{off(hidden.bfloat16()):.2%}",
     }

@@ -62,9 +62,6 @@ def why() -> dict[str, object]:
         "gradient": "1e-8",
         "scale": f"{scale:.0f}",
         "back": f"{back:.3g}",
-        "unscaled": f"{unscaled:.0%}",
-        "scaled": f"{scaled:.0%}",
-        "steps": 20,
     }
 
 
@@ -163,9 +160,7 @@ def powers_of_two() -> dict[str, object]:
     return {
         "even": 1024,
         "uneven": f"{uneven:.0f}",
-        "changed": f"{changed:.0%}",
         "grown": f"{grown:g}",
-        "grown_changed": f"{grown_changed:.0%}",
     }
 
 
@@ -183,7 +178,10 @@ def skip_rate() -> dict[str, object]:
     assert len(skips) == round(500 / 51)  # each clean interval ends in a growth, and that in a skip
     assert {later - earlier for earlier, later in itertools.pairwise(skips)} == {51}  # never two in a row
     default = _scaler().get_growth_interval()
-    return {"interval": default, "rate": f"{1 / (default + 1):.2%}", "seen": len(skips), "steps": 500}
+    return {
+        "interval": default,
+        "rate": f"{1 / (default + 1):.2%}",
+    }
 
 
 def clip_order() -> dict[str, object]:
@@ -223,8 +221,7 @@ def clip_order() -> dict[str, object]:
         steps.append(-weight.item())
     assert steps[0] > 0.9
     assert steps[1] < 0.06
-    large = {"large": f"{10**9:,}", "left": f"{steps[1]:.0%}"}
-    return {"scale": 1024, "right": f"{right:.3f}", "wrong": f"{wrong:.5f}", **large}
+    return {"scale": 1024, "wrong": f"{wrong:.5f}"}
 
 
 def forgotten_unscale() -> dict[str, object]:
@@ -256,7 +253,7 @@ def forgotten_unscale() -> dict[str, object]:
     (1024 * math.inf * weight.sum()).backward()
     Adam([weight]).step()
     assert weight.isnan().all()  # the first overflow is not skipped
-    return {"factor": 1024, "little": f"{little:.0e}", "steps": 20}
+    return {}
 
 
 def below_one() -> dict[str, object]:
@@ -287,7 +284,6 @@ def below_one() -> dict[str, object]:
         "skips": 6,
         "scale": fallen,
         "large": "a million",
-        "settled": settled,
         "largest": f"{torch.finfo(torch.float16).max:.0f}",
     }
 
@@ -340,7 +336,10 @@ def not_lr() -> dict[str, object]:
     assert len(updates) == 1
     (same,) = updates
     assert update(1.0, 0.25) == 2 * same
-    return {"scales": 4, "least": 1, "most": f"{2**16}", "update": same}
+    return {
+        "least": 1,
+        "most": f"{2**16}",
+    }
 
 
 def detect_skip() -> dict[str, object]:
@@ -429,7 +428,9 @@ def two_optimizers() -> dict[str, object]:
     except RuntimeError:
         freed = True
     assert freed  # without retain_graph=True the second backward fails
-    return {"wrong": wrong, "shared_scale": 8, "whole": f"{whole:g}", "twice": f"{shared.grad:g}"}
+    return {
+        "wrong": wrong,
+    }
 
 
 def hidden_overflow() -> dict[str, object]:
@@ -457,7 +458,7 @@ def hidden_overflow() -> dict[str, object]:
     one = 3 / start  # three steps on a gradient of one, scaled, that nobody has computed
     assert after(lambda weights: nn.utils.clip_grad_value_(weights, 1.0)) == (1 - one, 1 - one, start)
     assert after(lambda weights: nn.utils.clip_grad_norm_(weights, 1.0)) == (1, 1, start / 2**3)  # inf / inf
-    return {"start": f"{start:.0f}", "after": f"{start / 2:.0f}"}
+    return {}
 
 
 def bf16_with_scaler() -> dict[str, object]:
@@ -485,7 +486,7 @@ def bf16_with_scaler() -> dict[str, object]:
     )
     assert "_amp_foreach_non_finite_check_and_unscale_" in unscales  # a pass over the gradients, and a check
     assert ".item()" in waits
-    return {"steps": 20, "tensors": len(pairs)}
+    return {}
 
 
 def gradient_penalty() -> dict[str, object]:
@@ -533,7 +534,6 @@ def gradient_penalty() -> dict[str, object]:
     assert not torch.allclose(stepped(_scaler(init_scale=64.0), False), in_fp32, rtol=0.01)
     return {
         "right": f"{right:.2f}",
-        "wrong": f"{wrong:.0f}",
         "scale": 1024,
         "terms": 2,
         "scales": len(scales),

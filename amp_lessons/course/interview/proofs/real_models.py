@@ -74,8 +74,6 @@ def bf16_checkpoint() -> dict[str, object]:
     assert (exported == 0).tolist() == [True, False, False]
     assert exported[1] != tiny[1].float()  # a subnormal has fewer bits
     return {
-        "normal": f"{normal:.0e}",
-        "least": f"{least:.0e}",
         "largest": f"{torch.finfo(torch.float16).max:.0f}",
         "bf16": f"{FORMATS['bf16'].max:.0e}",
     }
@@ -127,7 +125,7 @@ def bf16_finetune() -> dict[str, object]:
     decayed = 100
     assert left_by_decay(1e-3, torch.float32, decayed) < 0.995
     assert all(left_by_decay(rate, torch.bfloat16, decayed) == 1 for rate in (2e-5, 1e-3))
-    counted = {"few": f"{small:.0%}", "most": f"{large:.0%}", "decayed": decayed}
+    counted = {"few": f"{small:.0%}", "most": f"{large:.0%}"}
     return {"small": "2e-5", "large": "1e-3", "size": "0.05", **counted}
 
 
@@ -176,7 +174,6 @@ def lora() -> dict[str, object]:
     return {
         "base": model.base.weight.element_size(),
         "adapters": f"{per_weight:g}",
-        "share": f"{model.share_trained():.0%}",
     }
 
 
@@ -237,12 +234,7 @@ def frozen() -> dict[str, object]:
     assert backbone < 0.2 * everything
     assert front == everything  # each ReLU keeps what the frozen product above it would
     assert saved(slice(0, 0), adapted=True) > 0.9 * everything  # LoRA on every layer
-    return {
-        "backbone": f"{backbone / everything:.0%}",
-        "blocks": 8,
-        "gelu": f"{gelu:.0%}",
-        "relu": f"{relu:.0%}",
-    }
+    return {}
 
 
 def inference_half() -> dict[str, object]:
@@ -276,7 +268,9 @@ def inference_half() -> dict[str, object]:
     with torch.autocast("cpu", torch.bfloat16):
         weights = sum(isinstance(each, nn.Linear) for each in model.modules())
         assert casts(model, inputs) >= weights
-    return {"ratio": f"{halved / size:.0%}", "bf16": f"{bf16:.1%}", "fp16": f"{fp16:.2%}"}
+    return {
+        "ratio": f"{halved / size:.0%}",
+    }
 
 
 def save_half() -> dict[str, object]:
@@ -310,7 +304,9 @@ def save_half() -> dict[str, object]:
     assert size(copies) < 0.6 * size(model.state_dict())
     changed = formats.relative_error(copies["weight"].float(), model.weight)
     assert 0 < changed < 2**-11
-    return {"dtype": "fp16", "error": f"{changed:.2%}"}
+    return {
+        "dtype": "fp16",
+    }
 
 
 def outliers() -> dict[str, object]:
@@ -353,9 +349,6 @@ def outliers() -> dict[str, object]:
     return {
         "times": 100,
         "tensor": f"{tensor:.0%}",
-        "blocks": f"{blocks:.0%}",
-        "elsewhere": f"{elsewhere:.0%}",
-        "eight": f"{error8:.1%}",
     }
 
 
@@ -415,13 +408,10 @@ def logits() -> dict[str, object]:
     )
     assert 2 * once < each_time
     return {
-        "chunks": chunks,
-        "narrow": f"{each_time / once:.0f}",
         "tokens": tokens,
         "vocabulary": vocabulary,
         "bf16": f"{in_bf16 / 1e9:.1f}",
         "fp32": f"{in_fp32 / 1e9:.1f}",
-        "peak": f"{found.peak_bytes / 1e9:.0f}",
         "log_softmax": dtype_name(log_softmax.dtype),
     }
 
@@ -453,7 +443,9 @@ def true_or_mixed() -> dict[str, object]:
     assert start - true < 0.7 * (start - mixed)
     (mixed_fast, _), (true_fast, _) = after(False, rate=1e-2), after(True, rate=1e-2)
     assert start - true_fast > 0.9 * (start - mixed_fast)  # at a large rate they look alike
-    return {"steps": 30, "share": f"{max(0.0, (start - true) / (start - mixed)):.0%}", "rate": "2e-5"}
+    return {
+        "rate": "2e-5",
+    }
 
 
 def to_numpy() -> dict[str, object]:

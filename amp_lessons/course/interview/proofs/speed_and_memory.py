@@ -92,7 +92,7 @@ def activations() -> dict[str, object]:
     assert both == {torch.bfloat16: (2 + 2) * one + 2 * width**2, torch.float32: 4 * one}
     indices = [saved(product, cut, dtype=dtype)[torch.int64] for dtype in (None, torch.bfloat16)]
     assert indices[0] == indices[1] == 8 * one / 2
-    return {"share": f"{share:.0%}", "still": f"{still:.0%}"}
+    return {}
 
 
 def roofline() -> dict[str, object]:
@@ -116,7 +116,11 @@ def roofline() -> dict[str, object]:
     adding = 1 / (3 * torch.bfloat16.itemsize)  # two numbers read, one written
     share = _H100.attainable_flop_per_s("bf16", adding) / _H100.flop_per_s["bf16"]
     assert share < 0.001
-    return {"ridge": f"{ridge:.0f}", "size": size, "adding": f"{adding:.2f}", "share": f"{share:.2%}"}
+    return {
+        "ridge": f"{ridge:.0f}",
+        "size": size,
+        "adding": f"{adding:.2f}",
+    }
 
 
 def multiples() -> dict[str, object]:
@@ -174,9 +178,8 @@ def why_slower() -> dict[str, object]:
     rate = measure.GPUS["A100 SXM 80 GB"].flop_per_s
     over_tf32, over_fp32 = rate["bf16"] / rate["tf32"], rate["bf16"] / rate["fp32"]
     assert over_tf32 < over_fp32 / 4
+    assert rate["bf16"] / 2 > rate["fp32"]  # at half its peak a product is above all that fp32's units can do
     return {
-        "operations": rows,
-        "casts": casts,
         "over_tf32": f"{over_tf32:.0f}",
         "over_fp32": f"{over_fp32:.0f}",
     }
@@ -199,7 +202,7 @@ def timing() -> dict[str, object]:
         allocated.append(sum(each.nbytes for state in optimizer.state.values() for each in state.values()))
         optimizer.step()
     assert 0 == allocated[0] < allocated[1] == allocated[2]  # the first step is another one
-    return {"work": "200 ms", "share": "half"}
+    return {}
 
 
 def why_no_memory() -> dict[str, object]:
@@ -222,7 +225,7 @@ def why_no_memory() -> dict[str, object]:
         state = each.parameter_bytes + each.gradient_bytes + each.optimizer_bytes
         assert state > 0.75 * each.peak_bytes
     assert max(moment.live_bytes.get("weight copies", 0) for moment in few[1].history) > 0
-    return {"small": 8, "batch": 32768, "tiny": "1 %", "large": f"{large:.0%}"}
+    return {}
 
 
 def bf16_supported() -> dict[str, object]:
@@ -297,7 +300,6 @@ def amdahl() -> dict[str, object]:
         "limit": f"{limit:.0f}",
         "larger": "90 %",
         "most": f"{most:.1f}",
-        "moved": moved,
     }
 
 
@@ -357,9 +359,13 @@ def checkpointing() -> dict[str, object]:
     exact, kept_in_8_bits = stored_in(torch.float32, linear), stored_in(low, linear)
     assert list(map(torch.equal, exact, kept_in_8_bits)) == [True, False, True]  # input, weight, bias
     off = ((kept_in_8_bits[1] - exact[1]).norm() / exact[1].norm()).item()
+    assert 0.01 < off < 0.1
     for layer in (nn.GELU(), nn.RMSNorm(128)):
         assert not torch.equal(stored_in(low, layer)[0], stored_in(torch.float32, layer)[0])
-    return {"share": f"{recomputed / plain:.0%}", "more": f"{more:.0%}", "off": f"{off:.0%}", "low": "E4M3"}
+    return {
+        "more": f"{more:.0%}",
+        "low": "E4M3",
+    }
 
 
 def optimizer_memory() -> dict[str, object]:
@@ -399,17 +405,37 @@ def optimizer_memory() -> dict[str, object]:
     slow, fast = 0.999, 0.95
     assert slow == inspect.signature(torch.optim.AdamW).parameters["betas"].default[1]
     assert settled(slow, 2.25) == settled(slow, 0.25) == 1  # it neither rises nor falls
-    off = max(abs(settled(fast, square) / square - 1) for square in (2.25, 0.25))
-    assert off < 0.1
+    assert all(abs(settled(fast, square) / square - 1) < 0.1 for square in (2.25, 0.25))
+    # Adafactor: of a matrix the means of rows and columns, of a vector all
+    matrix, vector = (nn.Parameter(torch.ones(shape)) for shape in ((64, 32), (7,)))
+    matrix.grad, vector.grad = torch.randn(64, 32), torch.randn(7)
+    adafactor = torch.optim.Adafactor([matrix, vector])
+    adafactor.step()
+    kept = [
+        {name: value.numel() for name, value in adafactor.state[each].items() if name != "step"}
+        for each in (matrix, vector)
+    ]
+    assert kept == [{"row_var": 64, "col_var": 32}, {"variance": 7}]  # and no first moment
+
+    def fitted(squares: torch.Tensor) -> torch.Tensor:
+        return squares.mean(1, keepdim=True) * squares.mean(0, keepdim=True) / squares.mean()
+
+    product, outlier = torch.rand(64, 1) * torch.rand(1, 32), torch.ones(64, 32)
+    assert torch.allclose(fitted(product), product)
+    outlier[3, 5] = 1e4
+    fit = fitted(outlier)
+    assert min(fit[3, 0], fit[0, 5]) > 10  # its row and its column
+    assert fit[0, 0] < 0.5  # and what is elsewhere: too small a moment, too long a step
+    side = 4096
     return {
         "adamw": f"{adamw:g}",
-        "sgd": f"{sgd:g}",
         "eight_bits": f"{eight_bits:g}",
         "ranks": 8,
         "sharded": f"{sharded:g}",
         "slow": slow,
         "fast": fast,
-        "off": f"{off:.0%}",
+        "side": f"{side:,}",
+        "per_weight": f"{side**2 / (2 * side):,.0f}",
     }
 
 
@@ -431,4 +457,7 @@ def larger_batch() -> dict[str, object]:
     assert mixed / fp32 < sum(wide.values()) / sum(narrow.values()) < 1.6  # saved bytes alone do not halve
     few, many = (1 / (2 / 4096 + 1 / rows) for rows in (64, 4096))  # FLOP per byte of a product in 16 bits
     assert few < _H100.ridge_point("bf16") < many  # larger ones use tensor cores better
-    return {"fp32": fp32, "bf16": mixed, "times": f"{mixed / fp32:.2f}", "memory": "16 GiB"}
+    return {
+        "times": f"{mixed / fp32:.2f}",
+        "memory": "16 GiB",
+    }

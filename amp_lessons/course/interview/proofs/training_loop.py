@@ -60,7 +60,7 @@ def loop() -> dict[str, object]:
 
     difference = formats.relative_error(moved(mixed) - moved(model), moved(plain) - moved(model))
     assert difference < 0.01
-    return {"steps": 4, "difference": "1 %"}
+    return {}
 
 
 def half_weights() -> dict[str, object]:
@@ -100,7 +100,10 @@ def half_weights() -> dict[str, object]:
     for _ in range(100):
         weight -= 1e-4
     assert weight == 1  # a hundred updates, and not one has arrived
-    return {"message": message.rstrip("."), "update": "1e-4", "steps": 100, "weight": f"{weight.item():g}"}
+    return {
+        "update": "1e-4",
+        "steps": 100,
+    }
 
 
 def scheduler() -> dict[str, object]:
@@ -137,7 +140,10 @@ def scheduler() -> dict[str, object]:
     waited, right, _ = warm_up(bears=2.0**10, wait=True)
     assert waited == skipped
     assert right == planned[: len(right)]
-    return {"skipped": skipped, "of": 8, "planned": f"{planned[0]:.2f}", "used": f"{rates[0]:.4f}"}
+    return {
+        "skipped": skipped,
+        "of": 8,
+    }
 
 
 def accumulation() -> dict[str, object]:
@@ -162,7 +168,9 @@ def accumulation() -> dict[str, object]:
     for _ in range(4):  # each of them divides again what the others had left, and adds its own quarter
         kept, scale = kept / scale + 1 / 4, 2 * scale
     assert math.isclose(moved(True), kept / scale, rel_tol=1e-3)  # and so does the step
-    return {"micro": 4, "right": f"{right:g}", "undivided": f"{undivided:g}", "wrong": f"{moved(True):.3f}"}
+    return {
+        "micro": 4,
+    }
 
 
 def accumulation_not_batch() -> dict[str, object]:
@@ -200,8 +208,6 @@ def accumulation_not_batch() -> dict[str, object]:
     return {
         "few": 10,
         "many": 100,
-        "means": f"{mean_of_means:.2f}",
-        "tokens": f"{mean_of_tokens:.2f}",
         "weight": f"{weight:.1f}",
     }
 
@@ -268,7 +274,9 @@ def evaluation() -> dict[str, object]:
     for _ in range(len(digits.test)):
         correct += 1
     assert correct < len(digits.test)
-    return {"images": len(digits.test), "most": 5, "counted": f"{correct.item():.0f}"}
+    return {
+        "counted": f"{correct.item():.0f}",
+    }
 
 
 def history() -> dict[str, object]:
@@ -300,7 +308,7 @@ def history() -> dict[str, object]:
     numbers = kept_alive(lambda loss: loss.item(), backward=False)
     assert numbers == kept_alive(lambda loss: loss.detach(), backward=False) == 0
     assert "unoccupied" in (torch.cuda.empty_cache.__doc__ or "")  # it frees what nobody holds
-    return {"steps": 5, "without": without, "after": after, "numbers": numbers}
+    return {}
 
 
 def fused() -> dict[str, object]:
@@ -387,4 +395,4 @@ def same_as_fp32() -> dict[str, object]:
     tiny = torch.tensor(1e-8, dtype=torch.float16)
     assert tiny == 0  # so a task with such gradients shows a missing scale
     assert torch.tensor(1e-8 * scale, dtype=torch.float16) > 0
-    return {"epochs": 3, "bound": "5 %", "factor": 1024}
+    return {}
