@@ -18,7 +18,8 @@ from amp_lessons._base.text.words import listed
 from amp_lessons.audit.explaining.message import Message, all_messages
 
 _WIDTH = 100
-_ERROR = re.compile(r"([\w.]+\.)?\w*(Error|Exception|Unsupported|Warning)\b.*: ")  # a line that names one
+# a line that names one, behind the rank that says it
+_ERROR = re.compile(r"(\[rank\d+\]: )?([\w.]+\.)?\w*(Error|Exception|Unsupported|Warning)\b.*: ")
 _WORD = re.compile(r"[A-Za-z_]{4,}")
 _NEAREST = 3  # messages that are named where none says it
 _MOST_READ = 10_000  # letters, to find them

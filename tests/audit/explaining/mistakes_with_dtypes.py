@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from contextlib import nullcontext
 
+import ml_dtypes
 import numpy as np
 import torch
 import torch.nn.functional as F
@@ -74,6 +75,18 @@ def _norm(parameters: torch.dtype) -> torch.Tensor:
     return nn.LayerNorm(4).to(parameters)(X)
 
 
+def _convolve(inputs: torch.dtype) -> torch.Tensor:
+    return nn.Conv2d(1, 1, 1)(torch.ones(1, 1, 2, 2).to(inputs))
+
+
+def _set_weight(as_attribute: bool) -> None:
+    layer = nn.Linear(4, 4)
+    if as_attribute:
+        layer.weight = layer.weight.half()
+    with torch.no_grad():
+        layer.half().weight.copy_(SQUARE)
+
+
 def _attend(dtype: torch.dtype) -> torch.Tensor:
     q = k = X[None]
     return F.scaled_dot_product_attention(q.to(dtype), k.to(dtype), HALF[None])
@@ -133,6 +146,7 @@ AUTOCAST = (
         lambda: _cuda_autocast(F.binary_cross_entropy),
         lambda: _cuda_autocast(F.binary_cross_entropy_with_logits),
     ),
+    Mistake("no_such_name_in_torch_amp", lambda: torch.amp.cuda, lambda: torch.amp.custom_fwd),
     Mistake("autocast_device_unknown", lambda: torch.autocast("gpu"), lambda: torch.autocast("cpu")),
     Mistake("autocast_device_unknown", lambda: torch.autocast("meta"), lambda: torch.autocast("cpu")),
     Mistake(
@@ -171,6 +185,33 @@ DTYPES = (
         lambda: torch.addmm(SQUARE, SQUARE, SQUARE.half()),
         lambda: torch.addmm(SQUARE, SQUARE, SQUARE.half().float()),
     ),
+    Mistake("fp64_beside_fp32", lambda: X @ SQUARE.double(), lambda: X @ SQUARE.double().float()),
+    Mistake("fp64_beside_fp32", lambda: nn.Linear(4, 4)(X.double()), lambda: nn.Linear(4, 4)(X)),
+    Mistake("fp64_beside_fp32", lambda: _convolve(torch.float64), lambda: _convolve(torch.float32)),
+    Mistake("fp64_beside_fp32", lambda: nn.Conv1d(2, 1, 1).double()(X), lambda: nn.Conv1d(2, 1, 1)(X)),
+    Mistake(
+        "fp64_beside_fp32",
+        lambda: torch.bmm(SQUARE[None].double(), SQUARE[None]),
+        lambda: torch.bmm(SQUARE[None].double().float(), SQUARE[None]),
+    ),
+    Mistake(
+        "fp64_beside_fp32",
+        lambda: torch.bmm(SQUARE[None], SQUARE[None].double()),
+        lambda: torch.bmm(SQUARE[None], SQUARE[None].double().float()),
+    ),
+    Mistake(
+        "whole_numbers_in_a_product",
+        lambda: HALF @ SQUARE.to(torch.uint8),
+        lambda: HALF @ SQUARE.to(torch.uint8).to(HALF.dtype),
+    ),
+    Mistake("whole_numbers_in_a_product", lambda: nn.Linear(4, 4)(X.long()), lambda: nn.Linear(4, 4)(X)),
+    Mistake("whole_numbers_in_a_product", lambda: _convolve(torch.uint8), lambda: _convolve(torch.float32)),
+    Mistake(
+        "whole_numbers_in_a_product",
+        lambda: torch.bmm(SQUARE[None], SQUARE[None].to(torch.int8)),
+        lambda: torch.bmm(SQUARE[None], SQUARE[None].to(torch.int8).float()),
+    ),
+    Mistake("tensor_for_a_parameter", lambda: _set_weight(as_attribute=True), lambda: _set_weight(False)),
     Mistake("product_of_two_dtypes", lambda: SQUARE.mv(HALF[0]), lambda: SQUARE.mv(X[0])),
     Mistake("product_of_two_dtypes", lambda: X[0].dot(HALF[0]), lambda: X[0].dot(X[0])),
     Mistake(
@@ -210,6 +251,11 @@ DTYPES = (
     Mistake("result_of_another_dtype", lambda: X.long().add_(HALF), lambda: X.clone().add_(HALF)),
     Mistake("two_16_bit_formats", lambda: _joined(X.bfloat16()), lambda: _joined(X.bfloat16().float())),
     Mistake("loss_of_two_dtypes", lambda: _loss(cast=False), lambda: _loss(cast=True)),
+    Mistake(
+        "no_bf16_from_numpy",
+        lambda: torch.from_numpy(np.ones(2, ml_dtypes.bfloat16)),
+        lambda: torch.from_numpy(np.ones(2, ml_dtypes.bfloat16).astype(np.float32)).bfloat16(),
+    ),
     Mistake("numpy_has_no_bf16", lambda: X.bfloat16().numpy(), lambda: X.bfloat16().float().numpy()),
     Mistake("numpy_has_no_bf16", lambda: X.to(F8).numpy(), lambda: X.to(F8).float().numpy()),
     Mistake("no_16_bit_kernel", lambda: _distances(island=False), lambda: _distances(island=True)),

@@ -178,6 +178,23 @@ def _on_two_meshes(at_once: bool, takes_the_norm: bool = True) -> None:
             nn.utils.clip_grads_with_norm_(group, 1.0, nn.utils.get_total_norm(norms))
 
 
+def _compiled_step(whole: bool) -> None:
+    training = Training().backward()
+
+    def step(x: torch.Tensor) -> torch.Tensor:
+        if whole:
+            training.scaler.step(training.optimizer)
+        return training.model(x)
+
+    torch.compile(step, backend="eager", fullgraph=True)(X)
+    training.step().update()
+
+
+def _updated(scale: torch.Tensor) -> None:
+    """Let a scaler of somebody's own halve or double its scale, as Thinc's does."""
+    torch._amp_update_scale_(scale, torch.zeros(1, dtype=torch.int32), torch.zeros(1), 2.0, 0.5, 2000)
+
+
 MISTAKES = (
     Mistake("nothing_scaled", lambda: Training().directly().step(), _good),
     Mistake("nothing_scaled", lambda: Training().update(), _good),
@@ -243,6 +260,14 @@ MISTAKES = (
         "checkpoint_recomputed_otherwise",
         lambda: _checkpointed(on_in_repetition=False),
         lambda: _checkpointed(on_in_repetition=True),
+    ),
+    Mistake(
+        "scaler_in_compiled_code", lambda: _compiled_step(whole=True), lambda: _compiled_step(whole=False)
+    ),
+    Mistake(
+        "scale_of_another_dtype",
+        lambda: _updated(torch.ones(1, dtype=torch.float16)),
+        lambda: _updated(torch.ones(1, dtype=torch.float32)),
     ),
     Mistake("step_overridden", lambda: _step_replaced(late=True), lambda: _step_replaced(late=False)),
     Mistake("scaler_half_initialised", _count_without_a_scale, lambda: _load(_good().scaler.state_dict())),

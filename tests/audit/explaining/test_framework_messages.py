@@ -117,12 +117,19 @@ def test_what_transformers_says_is_explained(mistake: Mistake):
     _explained(mistake)
 
 
-def test_what_accelerate_says_is_explained():
+@pytest.mark.parametrize(
+    ("name", "flag"),
+    [
+        ("unknown_precision_flag", {"mixed_precision": "16-mixed"}),
+        ("flag_of_another_library", {"fp16": True}),
+    ],
+)
+def test_what_accelerate_says_is_explained(name, flag):
     accelerate = pytest.importorskip("accelerate")
     _explained(
         Mistake(
-            "unknown_precision_flag",
-            lambda: accelerate.Accelerator(cpu=True, mixed_precision="16-mixed"),
+            name,
+            lambda: accelerate.Accelerator(cpu=True, **flag),
             lambda: accelerate.Accelerator(cpu=True, mixed_precision="no"),
         )
     )

@@ -16,6 +16,8 @@ SAID_BY_PYTHON = {
     "custom_function_without_device",
     "old_spelling_with_a_device",
     "no_scaler_in_torch_amp",
+    "flag_of_another_library",
+    "no_such_name_in_torch_amp",
 }
 
 # Not yet by PyTorch 2.13, no more by it, no more by Transformers 5.23, whose files of these names say others;
@@ -28,6 +30,10 @@ SAID_BY_OTHER_VERSIONS = {
     "sharded_weights_recomputed",
     "plain_beside_sharded",
     "clipped_on_two_meshes",
+    "rest_of_a_quantized_model",
+    "old_property_of_accelerate",
+    "scaler_in_compiled_code",
+    "tensor_for_a_parameter",
 }
 
 _TO_ADD = """PyTorch {version} says what nothing here explains:
