@@ -103,12 +103,17 @@ def open_notebook(
 
 
 @pytest.fixture(scope="module")
-def lesson(
-    request: pytest.FixtureRequest, browser: Browser, lab_server: LabServer, course: Path
-) -> Iterator[NotebookPage]:
-    """The module's ``NOTEBOOK``, open and run once for all of its tests."""
+def notebook(request: pytest.FixtureRequest) -> str:
+    """The path of the module's ``NOTEBOOK``."""
+    path: str = request.module.NOTEBOOK
+    return path
+
+
+@pytest.fixture(scope="module")
+def lesson(browser: Browser, lab_server: LabServer, course: Path, notebook: str) -> Iterator[NotebookPage]:
+    """A notebook, open and run once for all tests of its module."""
     with _windows(browser, lab_server, course) as open_:
-        yield open_(request.module.NOTEBOOK).run_all()
+        yield open_(notebook).run_all()
 
 
 @pytest.fixture(scope="module")

@@ -1,6 +1,6 @@
 """The one way through JupyterLab that `make test` goes: a copy, a slider, a quiz, a check, a morning.
 
-What is peculiar to the views of a lesson stands in the file of the lesson, for `make test-all`.
+For `make test-all`, `test_lessons.py` goes through every lesson, and a mechanism that one view has is a file.
 """
 
 from __future__ import annotations
@@ -69,6 +69,7 @@ def notebook(course):
     written = exercises_alone("03")
     written.cells = [*map(new_code_cell, SHOWN), *written.cells]
     nbformat.write(written, course / NOTEBOOK)
+    return NOTEBOOK
 
 
 def test_a_fresh_copy_opens_on_the_first_lesson_and_nothing_was_run(lab_server, browser):

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import gzip
 import os
-from functools import partial
 from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
 import pytest
-from playwright.sync_api import Locator, expect
+from playwright.sync_api import expect
 
 from amp_lessons.course.lessons import shipped
+from tests.browser.controls import silent_controls
 from tests.browser.site_pages import keeps_out, open_pages
 from tests.course.site.sites import build_lesson
 
@@ -58,67 +58,8 @@ def test_a_lesson_is_light_with_all_that_it_shows_at_first(open_lesson, lesson):
     assert sum(len(gzip.compress(Path(file).read_bytes())) for file in files) <= LESSON_BYTES
 
 
-# What a view shows beside its controls; a promise of whether that becomes something else.
-WATCH = """place => {
-  const shown = () => {
-    const copy = place.cloneNode(true);
-    copy.querySelectorAll(".amp-slider, .amp-dropdown-widget").forEach((each) => each.remove());
-    return copy.innerHTML;
-  };
-  const before = shown();
-  window.ampAnswered = new Promise((done) => {
-    const observer = new MutationObserver(() => shown() !== before && done(true));
-    observer.observe(place, { subtree: true, childList: true, characterData: true, attributes: true });
-    setTimeout(() => done(false), 60_000);
-  });
-}"""
-
-
-WHOLE = "each => each.outerHTML"
-
-
-def answers(place, control, act):
-    """Whether picture or caption change once a control is moved, and what a slider says of itself."""
-    place.evaluate(WATCH)
-    before = control.get_attribute("aria-valuetext")
-    act()
-    answered = place.page.evaluate("window.ampAnswered")
-    return answered and (before is None or control.get_attribute("aria-valuetext") != before)
-
-
-def slide(slider, how):
-    """Move a slider by keyboard, or by mouse or touch to the half of it where it is not."""
-    low, high, value = (int(each) for each in slider.evaluate("each => [each.min, each.max, each.value]"))
-    is_right = value > (low + high) / 2
-    if how == "keyboard":
-        slider.press("ArrowLeft" if is_right else "ArrowRight")
-        return
-    box = slider.bounding_box()
-    there = {"x": box["width"] * (0.1 if is_right else 0.9), "y": box["height"] / 2}
-    slider.click(position=there) if how == "mouse" else slider.tap(position=there)
-
-
-def choose(chosen, how):
-    """Choose the next of a list, or the first: by mouse and touch it is opened before."""
-    if how == "mouse":
-        chosen.click()
-    if how == "touch":
-        chosen.tap()
-    is_last = chosen.evaluate("each => each.selectedIndex === each.options.length - 1")
-    chosen.press("Home" if is_last else "ArrowDown")
-    if how != "keyboard":
-        chosen.press("Enter")
-
-
 def test_each_control_of_each_view_answers_keyboard_mouse_and_touch(open_lesson, lesson):
     places = open_lesson(has_touch=True).locator(".amp-live").all()
     made = {file.name.split(".")[0] for file in lesson.parent.glob(f"frames/{lesson.name[:2]}-*.js")}
     assert {place.get_attribute("data-frames") for place in places} == made
-    silent = []
-    for place in places:
-        for control in filter(Locator.is_visible, place.locator("input, select, button, textarea").all()):
-            move = choose if control.evaluate("each => each.matches('select')") else slide
-            for how in ("keyboard", "mouse", "touch"):
-                if not answers(place, control, partial(move, control, how)):
-                    silent.append((place.get_attribute("data-frames"), how, control.evaluate(WHOLE)))
-    assert silent == []
+    assert silent_controls(places, "data-frames", ("keyboard", "mouse", "touch")) == []

@@ -1,12 +1,10 @@
-"""Lesson 02 as a learner uses it: by keyboard and by mouse, in JupyterLab in a real browser."""
+"""A searched table that scrolls, and a slider whose end moves: the atlas and the ledger of lesson 02."""
 
 from __future__ import annotations
 
 import pytest
 from playwright.sync_api import Locator, expect
 
-from tests.browser.legible import expect_it_readable_narrow_and_dark
-from tests.browser.next_morning import expect_it_the_next_morning
 from tools.browser.jupyter_page import OUTPUTS
 
 pytestmark = pytest.mark.thorough
@@ -71,57 +69,12 @@ def test_typing_a_name_explains_it_and_lists_what_contains_it(lesson, atlas):
     assert lesson.errors == []
 
 
-def test_a_name_that_does_not_exist_is_answered_with_the_nearest(lesson, atlas):
-    search(atlas, "sofmax")
-    expect(sentence(atlas)).to_contain_text("did you mean softmax")
-    expect_names(atlas, [])
-    search(atlas, "")
-    expect_names(atlas, computed_names(lesson, ""))
-
-
-def test_rule_device_and_difference_filter_the_table(lesson, atlas):
-    search(atlas, "")
-    atlas.get_by_label("rule").select_option(label="banned")
-    expect_names(atlas, ["binary_cross_entropy"])
-    atlas.get_by_label("rule").select_option(label="lower precision")
-    atlas.get_by_label("on", exact=True).select_option(label="CPU")
-    atlas.get_by_label("show").select_option(label="only where CUDA and CPU differ")
-    expected = computed_names(lesson, "rule='lower precision', device_type='cpu', differing=True")
-    assert expected
-    expect_names(atlas, expected)
-    atlas.get_by_label("rule").select_option(label="any")
-    atlas.get_by_label("show").select_option(label="all operations")
-    expect_names(atlas, computed_names(lesson, ""))
-
-
 def test_the_table_scrolls_by_keyboard(lesson, atlas):
     search(atlas, "")
     region = atlas.get_by_role("region", name="Table of operations")
     region.focus()
     lesson.page.keyboard.press("PageDown")
     lesson.page.wait_for_function("element => element.scrollTop > 0", arg=region.element_handle())
-
-
-def test_casts_appear_row_by_row(lesson, ledger):
-    slider, picture = ledger.get_by_role("slider", name="Operation"), ledger.locator("img")
-    slider.press("Home")
-    for row in (1, 2, 3, 4):
-        expect_row(lesson, ledger, FIRST, row)
-        before = picture.get_attribute("src")
-        slider.press("ArrowRight")
-        expect(picture).not_to_have_attribute("src", before)
-    assert slider.evaluate("element => element === document.activeElement")
-    assert lesson.errors == []
-
-
-def test_network_rules_and_dtype_are_chosen_by_name(lesson, ledger):
-    for chosen in (
-        ("conv net with BatchNorm", "CUDA", "bf16"),
-        ("transformer block", "CPU", "fp16"),
-        ("conv net with BatchNorm", "CPU", "fp32, no autocast"),
-    ):
-        choose(ledger, *chosen)
-        expect_row(lesson, ledger, chosen)
 
 
 def test_the_backward_pass_can_be_stepped_through(lesson, ledger):
@@ -135,11 +88,3 @@ def test_the_backward_pass_can_be_stepped_through(lesson, ledger):
         expect_row(lesson, ledger, FIRST, row, rows="rows")
     ledger.get_by_label("pass").select_option(label="forward")
     expect_row(lesson, ledger, FIRST)
-
-
-def test_it_can_be_read_on_a_narrow_page_and_on_a_dark_one(lesson):
-    expect_it_readable_narrow_and_dark(lesson)
-
-
-def test_the_next_morning_each_view_can_be_read(lesson, open_notebook):
-    expect_it_the_next_morning(lesson, open_notebook)

@@ -1,4 +1,4 @@
-"""Lesson 04 as a learner uses it: by keyboard and by mouse, in JupyterLab in a real browser."""
+"""A training that runs beside the cells, twice: the races of lesson 04."""
 
 from __future__ import annotations
 
@@ -6,9 +6,6 @@ import re
 
 import pytest
 from playwright.sync_api import Locator, expect
-
-from tests.browser.legible import expect_it_readable_narrow_and_dark
-from tests.browser.next_morning import expect_it_the_next_morning
 
 pytestmark = pytest.mark.thorough
 
@@ -74,20 +71,6 @@ def test_cells_run_while_it_trains_and_starting_twice_runs_once(lesson, view):
     assert lesson.evaluate("print(len(race.race.fp32.losses), len(race.race.amp.losses))") == "184 184"
 
 
-def test_another_dtype_in_the_middle_of_a_race(lesson, view):
-    press(view, "Start again")
-    expect(caption(view)).to_contain_text("running: step")
-    view.get_by_label("dtype").select_option(label="bf16")
-    expect(caption(view)).to_contain_text("bf16 autocast")
-    expect(caption(view)).to_contain_text("ready to start")
-    lesson.page.wait_for_timeout(300)
-    expect(caption(view)).to_contain_text("ready to start")
-    assert lesson.evaluate("print(race.dtype, race.running)") == "torch.bfloat16 False"
-    press(view, "Start")
-    expect(caption(view)).to_contain_text("finished")
-    assert lesson.errors == []
-
-
 def test_two_views_train_side_by_side(lesson, view):
     other = lesson.view_with(lesson.page.get_by_label("task"), SECOND)
     press(other, "Start again")
@@ -99,11 +82,3 @@ def test_two_views_train_side_by_side(lesson, view):
     stopped = step(other)
     expect(caption(view)).to_contain_text("finished: step 184 of 184")
     assert step(other) == stopped
-
-
-def test_it_can_be_read_on_a_narrow_page_and_on_a_dark_one(lesson):
-    expect_it_readable_narrow_and_dark(lesson)
-
-
-def test_the_next_morning_each_view_can_be_read(lesson, open_notebook):
-    expect_it_the_next_morning(lesson, open_notebook)

@@ -1,4 +1,4 @@
-"""Lesson 10 as a learner uses it: by keyboard, in JupyterLab in a real browser."""
+"""The interview room, lesson 10, by keyboard: cards, drills, a clock, code that is handed in."""
 
 from __future__ import annotations
 
@@ -10,8 +10,6 @@ from playwright.sync_api import expect
 from amp_lessons import interview
 from amp_lessons.course.interview import drills
 from amp_lessons.course.interview.coding.tasks import task
-from tests.browser.legible import expect_it_readable_narrow_and_dark
-from tests.browser.next_morning import expect_it_the_next_morning
 
 pytestmark = pytest.mark.thorough
 
@@ -172,11 +170,3 @@ def test_a_hand_in_that_passes_leaves_the_keyboard_in_its_cell(open_notebook, wr
     expect(view.get_by_role("heading", name="How it went")).to_be_visible()
     view.get_by_role("button", name="Save the report to print it").press("Enter")
     expect(view).to_contain_text("Saved: ")
-
-
-def test_it_can_be_read_on_a_narrow_page_and_on_a_dark_one(lesson):
-    expect_it_readable_narrow_and_dark(lesson)
-
-
-def test_the_next_morning_each_view_can_be_read(lesson, open_notebook):
-    expect_it_the_next_morning(lesson, open_notebook)

@@ -1,4 +1,4 @@
-"""Lesson 00 as a newcomer uses it."""
+"""Lesson 00 as a newcomer uses it: stopping, restarting, the map, and links that lead on."""
 
 from __future__ import annotations
 
@@ -10,8 +10,6 @@ from playwright.sync_api import expect
 
 from amp_lessons.course.lessons import shipped
 from amp_lessons.course.routes import minutes
-from tests.browser.legible import expect_it_readable_narrow_and_dark
-from tests.browser.next_morning import expect_it_the_next_morning
 from tools.browser.jupyter_page import REPOSITORY
 
 pytestmark = [pytest.mark.thorough, pytest.mark.usefixtures("all_lessons")]
@@ -92,14 +90,6 @@ def test_the_map_names_the_next_step_on_the_route_that_is_chosen_by_keyboard(les
     expect(lesson.page.get_by_text(f"of {len(shipped.heads())} cores done")).to_be_visible()
     chosen.select_option("I have one hour")
     assert lesson.serious_axe_violations(".amp-map") == []
-
-
-def test_it_can_be_read_on_a_narrow_page_and_on_a_dark_one(lesson):
-    expect_it_readable_narrow_and_dark(lesson)
-
-
-def test_the_next_morning_each_view_can_be_read(lesson, open_notebook):
-    expect_it_the_next_morning(lesson, open_notebook)
 
 
 def test_a_stop_on_a_route_leads_to_its_heading(lesson):

@@ -1,4 +1,4 @@
-"""Lesson 01 as a learner uses it: by mouse, by keyboard, and by typing what nobody expected."""
+"""The bits of lesson 01: by mouse, by keyboard, and by typing what nobody expected; keys stay in a view."""
 
 from __future__ import annotations
 
@@ -7,10 +7,8 @@ import re
 import pytest
 from playwright.sync_api import Locator, expect
 
-from amp_lessons.course.views import BitView, RulerView, UpdateView
+from amp_lessons.course.views import BitView
 from amp_lessons.formats import FORMATS
-from tests.browser.legible import expect_it_readable_narrow_and_dark
-from tests.browser.next_morning import expect_it_the_next_morning
 from tools.browser.jupyter_page import LIVE, NotebookPage
 
 pytestmark = pytest.mark.thorough
@@ -126,35 +124,6 @@ def test_a_format_has_its_own_bits(bits, name):
     bits.expect(BitView(hex(FORMATS[name].encode(0.5) ^ 2), name).caption)
 
 
-def test_the_ruler_zooms_travels_and_answers(lesson):
-    ruler = Shown(lesson, lesson.page.get_by_role("slider", name="Zoom").first)
-    ruler.slider("Zoom").press("ArrowRight")
-    ruler.expect(RulerView(zoom=1).caption)
-    ruler.slider("Around").press("ArrowRight")
-    ruler.expect(RulerView(around="2⁻¹¹", zoom=1).caption)
-    ruler.type("2048")
-    ruler.expect(RulerView(around="2048", zoom=1).caption)
-    expect(ruler.slider("Around")).to_have_attribute("aria-valuetext", "2¹¹")
-    ruler.slider("Zoom").press("End")
-    ruler.expect(RulerView(around="2048", zoom=12).caption)
-    ruler.type("-3")
-    expect(ruler.output.locator(".amp-field")).to_contain_text("no place on this ruler")
-
-
-def test_the_update_changes_its_size_and_format(lesson):
-    update = Shown(lesson, lesson.page.get_by_role("slider", name="Update"))
-    update.slider("Update").press("ArrowLeft")
-    update.expect(UpdateView(-11).caption)
-    update.choose("fp8_e4m3")
-    update.expect(UpdateView(-11, "fp8_e4m3").caption)
-
-
-def test_the_outlier_grows(lesson):
-    outlier = Shown(lesson, lesson.page.get_by_role("slider", name="Outlier"))
-    outlier.slider("Outlier").press("End")
-    outlier.expect(lesson.evaluate("print(views.OutlierView(matrix, 24).caption)"))
-
-
 def test_keys_in_a_view_are_the_views_and_not_jupyterlabs(lesson):
     def cells():
         return lesson.page.evaluate("() => window.jupyterapp.shell.currentWidget.content.widgets.length")
@@ -168,11 +137,3 @@ def test_keys_in_a_view_are_the_views_and_not_jupyterlabs(lesson):
     formats.focus()
     formats.press("ArrowDown")  # outside a view: the next cell
     expect(formats).to_be_focused()
-
-
-def test_it_can_be_read_on_a_narrow_page_and_on_a_dark_one(lesson):
-    expect_it_readable_narrow_and_dark(lesson)
-
-
-def test_the_next_morning_each_view_can_be_read(lesson, open_notebook):
-    expect_it_the_next_morning(lesson, open_notebook)
