@@ -26,11 +26,14 @@ from amp_lessons.measure import (
     decoding_of,
     measure_memory,
     predict_bound,
-    predict_largest_batch,
     predict_memory,
     time_steps,
 )
+from amp_lessons.measure.batch import Predictions, record_batch
+from amp_lessons.measure.bounds import bound_of
 from amp_lessons.measure.decoding import writes_text
+from amp_lessons.measure.memory import footprint_of
+from amp_lessons.measure.recording import StepRecording, record_step
 from amp_lessons.precisions import HALVES, precision_name
 
 T = TypeVar("T")
@@ -95,6 +98,7 @@ class _Gathering:
         self.end = start + seconds
         self.fake = True  # until a model turns out to need values
         self.fake_s = 0.0  # what following the model on fake tensors takes
+        self.recordings: dict[str, StepRecording] = {}  # of the step, by precision
 
     @property
     def left(self) -> float:
@@ -130,7 +134,7 @@ class _Gathering:
     def look_at_memory(self, optimizer: Optimizers) -> None:
         """Predict the memory of a step, without and with autocast; where that fails, measure it."""
         if self.fake:
-            self._remember("predicted", predict_memory, self.facts.half, optimizer, self.fake_s)
+            self._remember("predicted", self._predicted, self.facts.half, optimizer, self.fake_s)
         if not self.fake:
             # A CPU without fp16 takes fifty times as long for it, and bf16 is as large.
             half = precision_name(self._dtype_of_steps())
@@ -141,8 +145,14 @@ class _Gathering:
         """Predict the same for a CPU, if the model lies there: somebody may measure it to compare."""
         facts = self.facts
         if self.fake and "fp32" in facts.memory and facts.subject.device.type == "cpu":
+            sentence, recording = "what a step takes on this CPU is not known", self.recordings["fp32"]
+            if not recording.saw_gpu_kernels:
+                facts.memory_here = self._attempt(
+                    sentence, footprint_of, recording, optimizer, device_type="cpu"
+                )
+                return
             facts.memory_here = self._attempt(
-                "what a step takes on this CPU is not known",
+                sentence,
                 predict_memory,
                 facts.subject.training,
                 facts.subject.batch,
@@ -157,15 +167,20 @@ class _Gathering:
         halves = () if facts.refused else (facts.half,)
         for name in ("fp32", "tf32", *halves):
             if name in facts.sheet.flop_per_s and self.fake:
-                bound = self._attempt(
-                    f"the least time in {name} is not known",
-                    predict_bound,
-                    facts.subject.training,
-                    facts.subject.batch,
-                    sheet=facts.sheet,
-                    precision_name=name,
-                    least_s=self.fake_s,
-                )
+                sentence = f"the least time in {name} is not known"
+                recording = self.recordings.get("fp32" if name == "tf32" else name)
+                if recording is None or recording.saw_recurrent_kernel or recording.trains_others:
+                    bound = self._attempt(
+                        sentence,
+                        predict_bound,
+                        facts.subject.training,
+                        facts.subject.batch,
+                        sheet=facts.sheet,
+                        precision_name=name,
+                        least_s=self.fake_s,
+                    )
+                else:
+                    bound = self._attempt(sentence, bound_of, recording, facts.sheet, name)
                 if bound is not None:
                     facts.bounds[name] = bound
 
@@ -215,16 +230,16 @@ class _Gathering:
         if subject.listed:
             facts.not_done.append("the largest batch was not looked for: its samples come in a list")
         for name, footprint in facts.memory.items() if self.fake and not subject.listed else ():
+            recording = self.recordings[name]
+            record = partial(
+                record_batch, recording.model, self._batch_in_time, precision_name=recording.precision.name
+            )
+            base = subject.samples, recording
             found = self._attempt(
                 f"the largest batch in {name} is not known",
-                predict_largest_batch,
-                subject.training,
-                self._batch_in_time,
-                facts.sheet.usable_bytes,
-                known_peaks={subject.samples: footprint.peak_bytes},
-                first=max(1, subject.samples),
-                precision_name=name,
-                optimizer=optimizer,
+                Predictions(record, optimizer, facts.sheet.usable_bytes, base=base).largest_batch,
+                {subject.samples: footprint.peak_bytes},
+                max(1, subject.samples),
                 least_s=2 * self.fake_s,
             )
             if found is not None:
@@ -278,6 +293,14 @@ class _Gathering:
         facts.memory = found
         if self.fake and found:
             self.fake_s = least_s
+
+    def _predicted(
+        self, training: torch.nn.Module, batch: Any, *, precision_name: str, optimizer: Optimizers
+    ) -> Footprint:
+        """Record the step in one precision, and read its memory off that."""
+        recording = record_step(training, (batch,), {}, precision_name=precision_name)
+        self.recordings[precision_name] = recording
+        return footprint_of(recording, optimizer)
 
     def _give_up_on_fake(self, error: Exception) -> None:
         self.fake = False

@@ -14,8 +14,9 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 
 from amp_lessons._base.arguments import require, require_callable, require_number, require_whole
 from amp_lessons.autocast.running import BroughtAlong, fake_mode_of, gradients_on, on_fake_cpu
-from amp_lessons.measure.footprint import COMPUTED, MEASURED, Footprint
-from amp_lessons.measure.memory import predict_memory
+from amp_lessons.measure.footprint import COMPUTED, MEASURED, Footprint, Kind
+from amp_lessons.measure.memory import Factory, check_functions, footprint_of
+from amp_lessons.measure.recording import StepRecording, line_through, record_step
 
 LARGEST_BATCH = 2**20  # more than anybody trains with
 
@@ -62,21 +63,86 @@ def predict_largest_batch(
     if peak_of is not None:
         require_callable(peak_of, "peak_of", "a function of a footprint that returns bytes, or None")
     fake, _ = on_fake_cpu(model, ())
-    mode = fake_mode_of(fake.parameters()) or FakeTensorMode()
-    peaks: dict[int, int] = dict(known_peaks or {})
-    warnings: set[str] = set()
+    optimizer = options.pop("optimizer", torch.optim.AdamW)
+    check_functions(optimizer, options.get("loss_fn"))
+    predictions = Predictions(
+        lambda batch: record_batch(fake, make_inputs, batch, **options), optimizer, capacity_bytes, peak_of
+    )
+    return predictions.largest_batch(known_peaks or {}, first)
 
-    def fits(batch: int) -> bool:
-        if batch not in peaks:
-            with mode, BroughtAlong(mode, {}):
-                args, kwargs = _as_arguments(make_inputs(batch))
-            predicted = predict_memory(fake, *args, **kwargs, **options)
-            peaks[batch] = predicted.peak_bytes if peak_of is None else peak_of(predicted)
-            warnings.add(predicted.warning)
-        return peaks[batch] <= capacity_bytes
 
-    batch, tried = _largest(fits, lambda: _extrapolated(peaks, capacity_bytes), first=first)
-    return LargestBatch(batch, tried, peaks, COMPUTED, next(filter(None, warnings), ""))
+def record_batch(
+    model: nn.Module, make_inputs: Callable[[int], Any], batch: int, **options: Any
+) -> StepRecording:
+    """Record a step of a fake model on a batch that is made of fake tensors, too."""
+    mode = fake_mode_of(model.parameters()) or FakeTensorMode()
+    with mode, BroughtAlong(mode, {}):
+        inputs = make_inputs(batch)
+    named = dict(inputs) if isinstance(inputs, Mapping) else {}
+    given = () if isinstance(inputs, Mapping) else inputs if isinstance(inputs, tuple) else (inputs,)
+    return record_step(model, given, named, **options)
+
+
+@dataclass
+class Predictions:
+    """Peaks of memory by batch, read off recordings of a step, of as few as tell.
+
+    ``record`` records a step on a batch; ``base``, a batch with its recording, may be known already. Of every
+    step a line is drawn from it to a second one, on about as many samples as fit. Where each storage is as
+    large in both, or in proportion to the batch, what lies between is read off that line.
+    """
+
+    record: Callable[[int], StepRecording]
+    optimizer: Factory | None
+    capacity_bytes: int
+    peak_of: Callable[[Footprint], int] | None = None
+    base: tuple[int, StepRecording] | None = None
+    far: int = 0
+    line: Callable[[int], StepRecording] | None = None
+
+    def largest_batch(self, known_peaks: Mapping[int, int], first: int) -> LargestBatch:
+        """Find the largest batch that fits, beginning with ``first``."""
+        peaks, warnings = dict(known_peaks), set()
+
+        def fits(batch: int) -> bool:
+            if batch not in peaks:
+                predicted = footprint_of(self.recording(batch), self.optimizer)
+                peaks[batch] = predicted.peak_bytes if self.peak_of is None else self.peak_of(predicted)
+                warnings.add(predicted.warning)
+            return peaks[batch] <= self.capacity_bytes
+
+        batch, tried = _largest(fits, lambda: _extrapolated(peaks, self.capacity_bytes), first=first)
+        return LargestBatch(batch, tried, peaks, COMPUTED, next(filter(None, warnings), ""))
+
+    def recording(self, batch: int) -> StepRecording:
+        """Return the recording on a batch: off the line if there is one, else of a step that is followed."""
+        if self.base is not None and batch > self.base[0] > 1 and not self.far:
+            self._draw_line(*self.base)
+        if self.line is not None and self.base is not None and self.base[0] <= batch <= 2 * self.far:
+            return self.line(batch)
+        recording = self.record(batch)
+        if not self.far:
+            self.base = batch, recording
+        return recording
+
+    def _draw_line(self, batch: int, recording: StepRecording) -> None:
+        """Record a step on as many samples as fit where all but what does not depend on them grows evenly."""
+        peaks = [
+            (sum(moment.live_bytes.get(kind, 0) for kind in _EVER_ALIKE), moment.total_bytes)
+            for moment in footprint_of(recording, self.optimizer).history
+            if moment.phase != "optimizer"
+        ]
+        fitting = (
+            batch * (self.capacity_bytes - alike) // (total - alike)
+            for alike, total in peaks
+            if total > alike
+        )
+        self.far = min(max(min(fitting, default=LARGEST_BATCH), 2 * batch), LARGEST_BATCH)
+        if self.far > batch:
+            self.line = line_through(recording, self.record(self.far), (batch, self.far))
+
+
+_EVER_ALIKE: tuple[Kind, ...] = ("parameters", "buffers", "gradients", "optimizer state", "weight copies")
 
 
 def search_largest_batch(step: Callable[[int], Any], *, largest: int = LARGEST_BATCH) -> LargestBatch:
@@ -152,9 +218,3 @@ def _extrapolated(peaks: Mapping[int, int], capacity_bytes: int) -> int | None:
     (before, bytes_before), (last, bytes_last) = list(peaks.items())[-2:]
     slope = (bytes_last - bytes_before) / (last - before)
     return int(last + (capacity_bytes - bytes_last) // slope) if slope > 0 else None
-
-
-def _as_arguments(inputs: Any) -> tuple[tuple[Any, ...], dict[str, Any]]:
-    if isinstance(inputs, Mapping):
-        return (), dict(inputs)
-    return (inputs if isinstance(inputs, tuple) else (inputs,)), {}

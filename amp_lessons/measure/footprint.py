@@ -89,16 +89,16 @@ class Footprint:
         return {path: dict(_bytes_by_dtype(members)) for path, members in layers.items()}
 
 
-def footprint(log: StorageLog, saved: Iterable[Saved], source: str, warning: str = "") -> Footprint:
-    """Sum up what ``log`` saw of one step; ``saved`` was asked of it between the two passes."""
-    moments = [moment for moment in log.moments() if moment.phase]
+def footprint(events: Iterable[Event], saved: Iterable[Storage], source: str, warning: str = "") -> Footprint:
+    """Sum up the events of one step; ``saved`` storages were kept between the two passes."""
+    moments = [moment for moment in moments_of(events) if moment.phase]
     worst = max(moments, key=lambda moment: moment.total_bytes)
-    held = log.live_bytes_by_kind()
+    held = moments[-1].live_bytes
     return Footprint(
-        parameter_bytes=held["parameters"],
-        gradient_bytes=held["gradients"],
-        optimizer_bytes=held["optimizer state"],
-        saved=tuple(saved),
+        parameter_bytes=held.get("parameters", 0),
+        gradient_bytes=held.get("gradients", 0),
+        optimizer_bytes=held.get("optimizer state", 0),
+        saved=_saved_rows(saved),
         at_peak=dict(worst.live_bytes),
         peak_phase=worst.phase,
         history=tuple(_thinned(moments)),
@@ -107,12 +107,12 @@ def footprint(log: StorageLog, saved: Iterable[Saved], source: str, warning: str
     )
 
 
-def saved_rows(storages: Iterable[Storage]) -> tuple[Saved, ...]:
+def _saved_rows(storages: Iterable[Storage]) -> tuple[Saved, ...]:
     """Add up saved storages by module, dtype and whether they are copies of weights."""
     rows: Counter[tuple[str, torch.dtype, bool]] = Counter()
     for storage in storages:
-        if storage.saved_dtype is not None:
-            rows[storage.saved_by, storage.saved_dtype, storage.kind == "weight copies"] += storage.nbytes
+        assert storage.saved_dtype is not None
+        rows[storage.saved_by, storage.saved_dtype, storage.kind == "weight copies"] += storage.nbytes
     return tuple(Saved(module, dtype, nbytes, copy) for (module, dtype, copy), nbytes in rows.items())
 
 
@@ -178,13 +178,24 @@ class Storage:
     saved_by: str = ""
 
 
+Event = tuple[str, Storage, int]  # in which phase, which storage, and 1 where it was born, -1 where it died
+
+
+def moments_of(events: Iterable[Event]) -> Iterator[Moment]:
+    """Go through all events again, now that it is known what each storage was for."""
+    live: Counter[Kind] = Counter()
+    for phase, storage, sign in events:
+        live[storage.kind] += sign * storage.nbytes
+        yield Moment(phase, {kind: live[kind] for kind in KINDS if live[kind]})
+
+
 class StorageLog(TorchDispatchMode):
     """Within this context, write down when storages appear and when they are freed.
 
     ``phase`` is written down with each event. What a kernel allocates and frees inside itself is not seen.
     Where a tensor's gradient has several parts, autograd adds each in place to the first if nobody else holds
     that, but to new memory as soon as anybody watches, as this log does. Within ``adding_gradients`` it is
-    written down as it would be if nobody watched.
+    written down as it would be if nobody watched. ``leaves`` are the ids of all tensors that get a gradient.
 
     ``saw_recurrent_kernel`` says whether a recurrent layer ran in one kernel, as an LSTM does on a CPU with
     oneDNN. Its workspace is larger than all that is seen, and fake tensors know nothing of it.
@@ -198,7 +209,8 @@ class StorageLog(TorchDispatchMode):
         self.phase = ""
         self.saw_recurrent_kernel = False
         self._live: dict[int, Storage] = {}
-        self._events: list[tuple[str, Storage, int]] = []
+        self.events: list[Event] = []
+        self.leaves: set[int] = set()
         self._watches: dict[int, weakref.ref[torch.UntypedStorage]] = {}
         self._paths = ModulePaths()
         self._finished_node: torch.autograd.graph.Node | None = None
@@ -218,7 +230,7 @@ class StorageLog(TorchDispatchMode):
         for tensor in tensors_in(result):
             self._note(tensor, "weight copies" if is_weight_copy else "temporary")
         if func is _ADD and self._adds_gradients(*args):
-            self._last_sum = _Sum(_key(args[0]), _key(result), len(self._events) - 1)
+            self._last_sum = _Sum(_key(args[0]), _key(result), len(self.events) - 1)
         return result
 
     def note_all(self, tensors: Iterable[torch.Tensor], kind: Kind) -> None:
@@ -230,7 +242,7 @@ class StorageLog(TorchDispatchMode):
 
     def note_bytes(self, nbytes: int, kind: Kind) -> None:
         """Count bytes that no storage stands for."""
-        self._born(-len(self._events) - 1, Storage(nbytes, kind))
+        self._born(-len(self.events) - 1, Storage(nbytes, kind))
 
     @property
     def live(self) -> list[Storage]:
@@ -242,13 +254,6 @@ class StorageLog(TorchDispatchMode):
         """Bytes that are allocated now."""
         return sum(storage.nbytes for storage in self._live.values())
 
-    def live_bytes_by_kind(self) -> Counter[Kind]:
-        """Return the bytes that are allocated now, by what they are for."""
-        counts: Counter[Kind] = Counter()
-        for storage in self._live.values():
-            counts[storage.kind] += storage.nbytes
-        return counts
-
     @contextmanager
     def following(self, model: nn.Module) -> Iterator[None]:
         """Also write down what autograd saves in this block, and for which module of ``model``."""
@@ -258,19 +263,15 @@ class StorageLog(TorchDispatchMode):
     @contextmanager
     def adding_gradients(self, losses: Iterable[torch.Tensor]) -> Iterator[None]:
         """Within the backward pass from ``losses``, let sums of gradients take the memory that they would."""
-        for node in _nodes_above_leaves(losses):
-            node.register_hook(self._node_finished)
+        for node in _graph_of(losses):
+            if node.next_functions:
+                node.register_hook(self._node_finished)
+            elif hasattr(node, "variable"):
+                self.leaves.add(id(node.variable))
         try:
             yield
         finally:
             self._finished_node = None
-
-    def moments(self) -> Iterator[Moment]:
-        """Go through all events again, now that it is known what each storage was for."""
-        live: Counter[Kind] = Counter()
-        for phase, storage, sign in self._events:
-            live[storage.kind] += sign * storage.nbytes
-            yield Moment(phase, {kind: live[kind] for kind in KINDS if live[kind]})
 
     def _note(self, tensor: torch.Tensor, kind: Kind) -> Storage:
         storage, key = tensor.untyped_storage(), _key(tensor)
@@ -281,17 +282,17 @@ class StorageLog(TorchDispatchMode):
 
     def _born(self, key: int, storage: Storage) -> None:
         self._live[key] = storage
-        self._events.append((self.phase, storage, 1))
+        self.events.append((self.phase, storage, 1))
 
     def _freed(self, key: int) -> None:
         del self._watches[key]
         storage = self._live.pop(key)
         if self._last_sum and self._last_sum.of == key:  # so nobody else held it, and it would be the sum now
             self._live[self._last_sum.into] = storage
-            del self._events[self._last_sum.event]
+            del self.events[self._last_sum.event]
             self._last_sum = None
         else:
-            self._events.append((self.phase, storage, -1))
+            self.events.append((self.phase, storage, -1))
 
     def _node_finished(self, *_: Any) -> None:
         self._finished_node = torch._C._current_autograd_node()
@@ -326,13 +327,13 @@ def _key(tensor: torch.Tensor) -> int:
     return tensor.untyped_storage()._cdata
 
 
-def _nodes_above_leaves(losses: Iterable[torch.Tensor]) -> set[torch.autograd.graph.Node]:
-    """Return the nodes of the graph of ``losses``, but for the last ones, which hand gradients to leaves."""
+def _graph_of(losses: Iterable[torch.Tensor]) -> set[torch.autograd.graph.Node]:
+    """Return the nodes of the graph of ``losses``; the last ones hand gradients to leaves."""
     found: set[torch.autograd.graph.Node] = set()
     waiting = [loss.grad_fn for loss in losses]
     while waiting:
         node = waiting.pop()
-        if node is not None and node not in found and node.next_functions:
+        if node is not None and node not in found:
             found.add(node)
             waiting.extend(following for following, _ in node.next_functions)
     return found

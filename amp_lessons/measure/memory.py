@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Any
@@ -13,16 +13,12 @@ from torch import nn
 from torch.optim import Optimizer
 
 from amp_lessons._base.arguments import require_callable, require_items
-from amp_lessons._base.whole_process import without_collecting
 from amp_lessons.autocast.cast_policy import tensors_in
-from amp_lessons.autocast.cuda_on_cpu import cuda_kernels
 from amp_lessons.autocast.running import (
     PreparedRun,
     counting_saved,
     fake_tensors,
     gradients_on,
-    losses_of,
-    on_fake_cpu,
     prepare,
     require_module,
 )
@@ -30,15 +26,25 @@ from amp_lessons.devices import fp32_products
 from amp_lessons.measure.footprint import (
     COMPUTED,
     MEASURED,
+    Event,
     Footprint,
-    Saved,
+    Storage,
     StorageLog,
     footprint,
-    saved_rows,
+    moments_of,
+)
+from amp_lessons.measure.recording import (
+    LossFn,
+    StepRecording,
+    backward,
+    drop_gradients,
+    follow_step,
+    forward,
+    gradients_kept,
+    note_given,
+    record_step,
 )
 from amp_lessons.precisions import precision
-
-LossFn = Callable[[Any], torch.Tensor]
 
 _RECURRENT = "Beware of the recurrent layer: "
 _UNPREDICTED = "its kernel works in memory that no prediction sees, and the peak can be several times this."
@@ -68,19 +74,38 @@ def predict_memory(
     ResNet-50 and 4 to 22 % for small conv nets, and up to 11 % for a transformer block under bf16 autocast.
     An LSTM takes two to five times what is predicted; the result's ``warning`` says so.
     """
-    kind = precision(precision_name)
-    _check_functions(optimizer, loss_fn)
-    fake, (args, kwargs) = on_fake_cpu(model, (inputs, named_inputs))
-    prepared = prepare(fake, args, kwargs, device_type, kind.autocast_dtype, of=model)
-    needed = optimizer_bytes(optimizer, fake.parameters(), device_type=device_type)
-    log = StorageLog()
-    log.note_bytes(needed.state, "optimizer state")
-    kernels = cuda_kernels() if device_type == "cuda" else nullcontext()
-    with without_collecting(), prepared.without_trace(), kernels, _gradients_kept(prepared):
-        saved = _follow(prepared, loss_fn, log)
-        log.phase = "optimizer"
-        log.note_bytes(needed.temporary, "temporary")
-        return footprint(log, saved, COMPUTED, _warning_of_prediction(prepared, log))
+    precision(precision_name)
+    check_functions(optimizer, loss_fn)
+    recording = record_step(
+        model,
+        inputs,
+        named_inputs,
+        precision_name=precision_name,
+        loss_fn=loss_fn,
+        device_type=device_type,
+    )
+    return footprint_of(recording, optimizer)
+
+
+@gradients_on()
+def footprint_of(
+    recording: StepRecording, optimizer: Factory | None, *, device_type: str | None = None
+) -> Footprint:
+    """Read the memory of a training step with ``optimizer`` off a recording, on the device that it is of.
+
+    Another ``device_type`` may be given where the recording saw no kernels of a GPU.
+    """
+    device_type = device_type or recording.device_type
+    needed = optimizer_bytes(optimizer, recording.model.parameters(), device_type=device_type)
+    warning = f"{_RECURRENT}{_UNPREDICTED}" if recording.saw_recurrent_kernel else ""
+    if device_type == "cuda" and any(isinstance(each, nn.RNNBase) for each in recording.model.modules()):
+        warning = f"{_RECURRENT}{_GPUS_OWN}"
+    events: tuple[Event, ...] = (
+        ("", Storage(needed.state, "optimizer state"), 1),
+        *recording.events,
+        ("optimizer", Storage(needed.temporary), 1),
+    )
+    return footprint(events, recording.saved, COMPUTED, warning)
 
 
 @gradients_on()
@@ -100,26 +125,27 @@ def measure_memory(
     afterwards; the mode of the caller (``torch.no_grad``) makes no difference.
     """
     kind = precision(precision_name)
-    _check_functions(optimizer, loss_fn)
+    check_functions(optimizer, loss_fn)
     require_module(model)
     device = next(tensors_in([list(model.parameters()), inputs, named_inputs])).device
     prepared = prepare(model, inputs, named_inputs, device.type, kind.autocast_dtype)
     log = StorageLog()
     with (
         prepared.without_trace(),
-        _gradients_kept(prepared),
+        gradients_kept(prepared),
         _weights_kept(model),
         fp32_products(tf32=kind.tf32),
     ):
         updates = make_optimizer(optimizer, model.parameters()) if optimizer else None
         allocated_bytes = _allocated_at_peak(prepared, loss_fn, updates)
         log.note_all(state_tensors(updates, device.type) if updates else [], "optimizer state")
-        saved = _follow(prepared, loss_fn, log)
+        saved = follow_step(prepared, loss_fn, log)
         log.phase = "optimizer"
         with log:
-            _update(updates)
+            if updates:
+                updates.step()
         warning = f"{_RECURRENT}{_UNMEASURED}" if log.saw_recurrent_kernel else ""
-        followed = footprint(log, saved, MEASURED, warning)
+        followed = footprint(log.events, saved, MEASURED, warning)
     workspace = max(0, allocated_bytes - followed.peak_bytes)
     return replace(followed, at_peak={**followed.at_peak, "workspace": workspace}) if workspace else followed
 
@@ -152,15 +178,8 @@ def saved_activation_bytes(
         return saved.by_dtype
 
 
-def _warning_of_prediction(prepared: PreparedRun, log: StorageLog) -> str:
-    """Say what of a recurrent layer is not predicted: of the CPU's kernel its workspace, of a GPU's all."""
-    recurrent = any(isinstance(module, nn.RNNBase) for module in prepared.model.modules())
-    if prepared.device_type == "cuda" and recurrent:
-        return f"{_RECURRENT}{_GPUS_OWN}"
-    return f"{_RECURRENT}{_UNPREDICTED}" if log.saw_recurrent_kernel else ""
-
-
-def _check_functions(optimizer: Factory | None, loss_fn: LossFn | None) -> None:
+def check_functions(optimizer: Factory | None, loss_fn: LossFn | None) -> None:
+    """Raise ``TypeError`` for what cannot be called, and is not None."""
     check_optimizer(optimizer)
     if loss_fn is not None:
         require_callable(loss_fn, "loss_fn", "a function that takes the output and returns the loss, or None")
@@ -170,78 +189,21 @@ def _allocated_at_peak(prepared: PreparedRun, loss_fn: LossFn | None, updates: O
     """Take a step to make the optimizer's state; return what a second one allocates on a GPU, or 0."""
 
     def step() -> None:
-        _backward(_forward(prepared, loss_fn))
-        _update(updates)
-        _drop_gradients(prepared)
+        backward(forward(prepared, loss_fn))
+        if updates:
+            updates.step()
+        drop_gradients(prepared)
 
     if prepared.device.type != "cuda":
         step()
         return 0
     log = StorageLog()
-    _note_given(prepared, log)
+    note_given(prepared, log)
     elsewhere = torch.cuda.memory_allocated(prepared.device) - log.live_bytes
     step()
     torch.cuda.reset_peak_memory_stats(prepared.device)
     step()
     return torch.cuda.max_memory_allocated(prepared.device) - elsewhere
-
-
-def _follow(prepared: PreparedRun, loss_fn: LossFn | None, log: StorageLog) -> tuple[Saved, ...]:
-    """Run forward and backward pass under ``log``; return what was saved between them."""
-    _note_given(prepared, log)
-    with log:
-        log.phase = "forward"
-        with log.following(prepared.model):
-            losses = _forward(prepared, loss_fn)
-        saved = saved_rows(log.live)
-        log.phase = "backward"
-        with log.adding_gradients(losses):
-            _backward(losses)
-    log.note_all([leaf.grad for leaf in _leaves(prepared) if leaf.grad is not None], "gradients")
-    return saved
-
-
-def _note_given(prepared: PreparedRun, log: StorageLog) -> None:
-    log.note_all(prepared.model.parameters(), "parameters")
-    log.note_all(prepared.model.buffers(), "buffers")
-    log.note_all(tensors_in((prepared.args, prepared.kwargs)), "inputs")
-
-
-def _forward(prepared: PreparedRun, loss_fn: LossFn | None) -> list[torch.Tensor]:
-    with prepared.autocast():
-        return losses_of(prepared.forward(), loss_fn)
-
-
-def _backward(losses: list[torch.Tensor]) -> None:
-    torch.autograd.backward(losses, [torch.ones_like(loss) for loss in losses])
-
-
-def _update(optimizer: Optimizer | None) -> None:
-    if optimizer is not None:
-        optimizer.step()
-
-
-def _leaves(prepared: PreparedRun) -> list[torch.Tensor]:
-    """Return what a backward pass leaves gradients on: the parameters, and inputs that ask for it."""
-    inputs = tensors_in((prepared.args, prepared.kwargs))
-    return [tensor for tensor in (*prepared.model.parameters(), *inputs) if tensor.is_leaf]
-
-
-def _drop_gradients(prepared: PreparedRun) -> None:
-    for leaf in _leaves(prepared):
-        leaf.grad = None
-
-
-@contextmanager
-def _gradients_kept(prepared: PreparedRun) -> Iterator[None]:
-    """Start without gradients, and put back those that were there."""
-    before = [(leaf, leaf.grad) for leaf in _leaves(prepared)]
-    _drop_gradients(prepared)
-    try:
-        yield
-    finally:
-        for leaf, gradient in before:
-            leaf.grad = gradient
 
 
 @contextmanager
@@ -332,9 +294,9 @@ def _bytes_on(place: str, factory: Factory, kinds: tuple[Any, ...], device_type:
     log.note_all(state_tensors(optimizer, place, device_type), "optimizer state")
     with log:
         optimizer.step()
-    held = log.live_bytes_by_kind()
-    peak = max(moment.total_bytes for moment in log.moments())
-    return OptimizerBytes(state=held["optimizer state"], temporary=peak - log.live_bytes)
+    moments = list(moments_of(log.events))
+    peak, last = max(moment.total_bytes for moment in moments), moments[-1]
+    return OptimizerBytes(last.live_bytes.get("optimizer state", 0), temporary=peak - last.total_bytes)
 
 
 def make_optimizer(factory: Factory, parameters: Iterable[torch.Tensor]) -> Optimizer:
