@@ -57,19 +57,6 @@ def test_no_code_cell_of_the_lesson_is_longer_than_twenty_lines_stubs_included()
 
 
 # --- 07: real models
-def test_adam_s_step_is_up_to_six_or_seven_times_the_rate_when_gradients_grow_after_a_quiet_time():
-    weight = torch.nn.Parameter(torch.zeros(1, dtype=torch.float64))
-    adam, lengths = torch.optim.AdamW([weight], lr=1.0, weight_decay=0.0), []
-    for step in range(10_100):
-        before = weight.item()
-        weight.grad = torch.full_like(weight, float(step >= 10_000))
-        adam.step()
-        lengths.append(before - weight.item())
-    assert max(lengths) == pytest.approx(6.57, abs=0.01)
-    assert lengths[10_000] == pytest.approx(3.16, abs=0.01), "the first large gradient alone"
-    assert "(up to six or seven times that when gradients grow after a quiet time)" in text("07", "interview")
-
-
 @pytest.mark.parametrize("activation", ["relu", "gated-gelu"])
 def test_t5_loaded_in_fp16_keeps_a_layer_in_fp32_and_after_half_clamps_inf_in_silence(activation, tmp_path):
     transformers = pytest.importorskip("transformers", minversion="5")

@@ -252,8 +252,7 @@ def test_a_fused_adam_keeps_fp16_weights_finite_and_its_steps_grow_to_thirty_tim
     assert adam.state[weight]["exp_avg_sq"] == 0
     assert [lengths[step - 1] for step in (1, 10, 100, 1000)] == pytest.approx([1, 3.1, 9.5, 24], rel=0.03)
     assert 28 < max(lengths) < 32
-    for said in (WRITTEN["fp16_adam"].cause, text("06", "interview")):
-        assert re.search("steps grow,? up to thirty times too long", said)
+    assert "steps grow, up to thirty times too long" in WRITTEN["fp16_adam"].cause
 
 
 @pytest.mark.parametrize(("fused", "least", "most"), [(False, 1 / 4, 1 / 2), (True, 1 / 5, 1 / 3)])
