@@ -14,7 +14,7 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 
 from amp_lessons._base.arguments import require, require_callable, require_number, require_whole
 from amp_lessons.autocast.running import BroughtAlong, fake_mode_of, gradients_on, on_fake_cpu
-from amp_lessons.measure.footprint import COMPUTED, MEASURED, Footprint, Kind
+from amp_lessons.measure.footprint import COMPUTED, MEASURED, Footprint
 from amp_lessons.measure.memory import Factory, check_functions, footprint_of
 from amp_lessons.measure.recording import StepRecording, line_through, record_step
 
@@ -87,9 +87,9 @@ def record_batch(
 class Predictions:
     """Peaks of memory by batch, read off recordings of a step, of as few as tell.
 
-    ``record`` records a step on a batch; ``base``, a batch with its recording, may be known already. Of every
-    step a line is drawn from it to a second one, on about as many samples as fit. Where each storage is as
-    large in both, or in proportion to the batch, what lies between is read off that line.
+    ``record`` records a step on a batch; ``base``, a batch with its recording, may be known already. A line
+    is drawn from it to the last one, on ``far`` samples. Where each storage is as large in both, or in
+    proportion to the batch, what lies between, or little beyond, is read off that line.
     """
 
     record: Callable[[int], StepRecording]
@@ -116,33 +116,15 @@ class Predictions:
 
     def recording(self, batch: int) -> StepRecording:
         """Return the recording on a batch: off the line if there is one, else of a step that is followed."""
-        if self.base is not None and batch > self.base[0] > 1 and not self.far:
-            self._draw_line(*self.base)
-        if self.line is not None and self.base is not None and self.base[0] <= batch <= 2 * self.far:
+        if self.line is not None and self.base is not None and self.base[0] <= batch <= self.far * 9 // 8:
             return self.line(batch)
         recording = self.record(batch)
-        if not self.far:
+        if self.base is None or self.base[0] == 1:  # on which some operations take other ways
             self.base = batch, recording
+        elif batch > self.base[0]:
+            self.line = line_through(self.base[1], recording, (self.base[0], batch))
+            self.far = batch
         return recording
-
-    def _draw_line(self, batch: int, recording: StepRecording) -> None:
-        """Record a step on as many samples as fit where all but what does not depend on them grows evenly."""
-        peaks = [
-            (sum(moment.live_bytes.get(kind, 0) for kind in _EVER_ALIKE), moment.total_bytes)
-            for moment in footprint_of(recording, self.optimizer).history
-            if moment.phase != "optimizer"
-        ]
-        fitting = (
-            batch * (self.capacity_bytes - alike) // (total - alike)
-            for alike, total in peaks
-            if total > alike
-        )
-        self.far = min(max(min(fitting, default=LARGEST_BATCH), 2 * batch), LARGEST_BATCH)
-        if self.far > batch:
-            self.line = line_through(recording, self.record(self.far), (batch, self.far))
-
-
-_EVER_ALIKE: tuple[Kind, ...] = ("parameters", "buffers", "gradients", "optimizer state", "weight copies")
 
 
 def search_largest_batch(step: Callable[[int], Any], *, largest: int = LARGEST_BATCH) -> LargestBatch:

@@ -80,7 +80,7 @@ def test_the_largest_batch_is_the_last_that_fits(monkeypatch: pytest.MonkeyPatch
         return predict(ask(question.subject, batch, 32, "SGD", "fp16")).peak_bytes
 
     assert peak(found.batch) <= 10**7 < peak(found.batch + 1)
-    assert len(calls) == len(found.tried) - 1  # the question's own batch was predicted already
+    assert len(calls) == 2 < len(found.tried) - 1  # what lies between two recordings is read off them
 
 
 def test_what_is_raised_before_a_prediction_ends_the_search() -> None:
