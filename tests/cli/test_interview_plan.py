@@ -53,20 +53,20 @@ def test_without_a_plan_there_is_help(capsys):
 
 def test_what_is_done_is_noted(capsys):
     called(capsys, "--until", FRIDAY.isoformat())
-    status, said = called(capsys, "--done", "01-interview", "02-interview")
+    status, said = called(capsys, "--done", "10-core", "10-drills")
     assert status == 0
     assert said.out.count("[x]") == 2
-    assert set(progress.read().plan.done) == {"01-interview", "02-interview"}
+    assert set(progress.read().plan.done) == {"10-core", "10-drills"}
 
 
 def test_a_slip_of_done_is_taken_back(capsys):
     called(capsys, "--until", FRIDAY.isoformat())
     before = called(capsys)[1].out
-    assert "--undo NAME" in called(capsys, "--done", "01-interview")[1].out
-    assert called(capsys, "--undo", "01-interview")[1].out == before
-    status, said = called(capsys, "--undo", "01-interview")
+    assert "--undo NAME" in called(capsys, "--done", "10-core")[1].out
+    assert called(capsys, "--undo", "10-core")[1].out == before
+    status, said = called(capsys, "--undo", "10-core")
     assert status == 1
-    assert "'01-interview' was not noted as done; nothing was" in said.err
+    assert "'10-core' was not noted as done; nothing was" in said.err
 
 
 def test_another_date_says_what_it_replaces(capsys):

@@ -20,7 +20,8 @@ from amp_lessons.course.routes.stops import Core, InLesson
 
 _CARDS = 10  # minutes a day
 _A_DAYS_CARDS = 5  # so many reviews, and a day's cards count as done
-_BY_COMMAND = ("mock", "coding")  # sections of lesson 10 that the plan has as commands, with other seeds
+# sections of lessons that the plan has as commands: mocks and code with other seeds, cards of all lessons
+_BY_COMMAND = ("mock", "coding", "interview")
 _MOCK_EVERY = 3  # days, counted back from the last one
 _LONGEST_MOCK, _SHORTEST_MOCK = 45, 20
 _DESIGN_ON = 2  # of those three days: the one before that of a mock interview
@@ -215,7 +216,7 @@ def _seed(day: date) -> int:
 
 
 def _reading(kept: Learner) -> Iterator[Item]:
-    """Yield the sections of the route to an interview that are not done; mocks are planned by themselves."""
+    """Yield the sections of the route to an interview that are not done; the rest is planned by itself."""
     for stop in route("interview").stops:
         if isinstance(stop, Core):
             name = f"{stop.lesson}-core"

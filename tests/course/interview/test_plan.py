@@ -40,7 +40,9 @@ def test_every_day_fits_its_minutes_and_the_last_has_cards_and_the_sheet(days, m
 
 def test_all_that_is_to_be_read_is_planned_in_order_or_left_out():
     stops = [
-        stop for stop in route("interview").stops if getattr(stop, "section", "") not in ("mock", "coding")
+        stop
+        for stop in route("interview").stops
+        if getattr(stop, "section", "") not in ("mock", "coding", "interview")
     ]
     wanted = [f"{s.lesson}-core" if isinstance(s, Core) else f"{s.lesson}-{s.section}" for s in stops]
     long = plan(FRIDAY, 60, TODAY)
@@ -89,13 +91,13 @@ def test_the_same_day_gives_the_same_plan():
 def test_what_was_marked_today_is_shown_and_has_taken_its_minutes():
     keep("plan_for", FRIDAY, 40, TODAY)
     before = plan(FRIDAY, 40, TODAY)
-    keep("mark", ["01-interview"], TODAY)
+    keep("mark", ["10-core"], TODAY)
     after = plan(FRIDAY, 40, TODAY)
-    assert after.named("01-interview").done
+    assert after.named("10-core").done
     assert after.today.minutes <= 40
-    assert {item.name for item in after.today.items} == {item.name for item in before.today.items}
+    assert {item.name for item in before.today.items[:2]} <= {item.name for item in after.today.items}
     tomorrow = plan(FRIDAY, 40, TODAY + timedelta(days=1))
-    assert "01-interview" not in names(tomorrow)
+    assert "10-core" not in names(tomorrow)
 
 
 def test_a_missed_day_is_named_and_its_work_moves_on():
@@ -103,9 +105,9 @@ def test_a_missed_day_is_named_and_its_work_moves_on():
     first = plan(FRIDAY, 40, TODAY)
     later = plan(FRIDAY, 40, TODAY + timedelta(days=2))
     assert later.missed == (TODAY, TODAY + timedelta(days=1))
-    assert starting(first, "0")[0] == first.today.items[1].name == "01-interview"
-    assert starting(later, "0") == starting(first, "0"), "all that was to be read still is"
-    keep("mark", ["01-interview"], TODAY + timedelta(days=1))
+    assert starting(first, "10-")[0] == first.today.items[1].name == "10-core"
+    assert starting(later, "10-") == starting(first, "10-"), "all that was to be read still is"
+    keep("mark", ["10-core"], TODAY + timedelta(days=1))
     assert plan(FRIDAY, 40, TODAY + timedelta(days=2)).missed == (TODAY,)
 
 
