@@ -419,14 +419,7 @@ def read() -> Learner:
         return Learner()
     except OSError as error:
         raise ProgressError(f"progress cannot be read: {error}") from error
-    found = Learner()
-
-    def take(kept: Learner) -> None:
-        nonlocal found
-        found = kept
-
-    change(take)
-    return found
+    return _apply(lambda kept: None)
 
 
 def change(act: Callable[[Learner], object]) -> str:
@@ -435,19 +428,23 @@ def change(act: Callable[[Learner], object]) -> str:
     The file is read once, and written once, if ``act`` has changed anything. Raises ProgressError if it
     cannot be read, or what was changed cannot be written. What ``act`` raises is raised, and nothing written.
     """
+    return _apply(act).message
+
+
+def _apply(act: Callable[[Learner], object]) -> Learner:
+    """Return what is kept after ``act``; raise as ``change`` does."""
     try:
         with _locked():
             kept = _load(_set_aside, _copy_aside)
             act(kept)
             if kept.changed or kept.damaged:
                 _store(kept.content)
-            return kept.message
     except _NotWritableError:
         kept = _load(_left_alone, _left_alone)
         act(kept)
         if kept.changed:
             raise
-        return kept.message
+    return kept
 
 
 def _load(whole: Callable[[list[str]], str], part: Callable[[list[str]], str]) -> Learner:

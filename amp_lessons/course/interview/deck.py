@@ -104,8 +104,11 @@ class Deck:
     def cards(self) -> tuple[Card, ...]:
         """All cards, the easier levels first. Raises ProgressError if the progress file cannot be read."""
         practised = self._reviews()
-        chosen = [each for each in QUESTIONS if each.topic in self.topics and each.lesson in self.lessons]
-        chosen = [each for each in chosen if each.level in self.levels]
+        chosen = [
+            each
+            for each in QUESTIONS
+            if each.topic in self.topics and each.level in self.levels and each.lesson in self.lessons
+        ]
         chosen.sort(key=lambda each: LEVELS.index(each.level))
         return tuple(Card(each, practised.get(each.id, ())) for each in chosen)
 
