@@ -483,7 +483,7 @@ def qk_norm() -> dict[str, object]:
         return (weights * (1 - weights)).sum(1).mean().item()
 
     assert slope(10) < 0.2 * slope(1)  # nearly one-hot: hardly a gradient
-    large = 396
+    large = 400
     return {
         "times": 4,
         "bound": f"{width**0.5:g}",
