@@ -205,7 +205,6 @@ def test_accelerate_casts_what_is_trained_up_to_fp32_before_it_shards():
         assert sharded("bf16") == [*frozen, (True, torch.float32), (True, torch.float32)]
     for said in (text("07", "load-why"), text("08", "masters-why")):
         assert re.search(r"1\.15 casts what is trained up to fp32 before it shards", said)
-    assert "Not where accelerate shards by FSDP2, which casts" in ENDS["half_weights"].cause
 
 
 def test_what_transformers_shards_while_it_loads_has_the_file_s_dtype_and_is_trained_in_it(tmp_path):
@@ -238,7 +237,6 @@ def test_what_transformers_shards_while_it_loads_has_the_file_s_dtype_and_is_tra
     for lesson, cell in {"07": "load-why", "08": "masters-why"}.items():
         assert "`distributed_config`" in text(lesson, cell)
     assert "`DistributedConfig(fsdp_mixed_precision=True)`, by default no policy" in text("08", "spelling")
-    assert "shards that from_pretrained makes" in ENDS["half_weights"].cause
     assert "bf16" not in inspect.signature(transformers.Trainer).parameters
     assert "TrainingArguments(bf16=True)" in ENDS["half_weights"].cause
 
