@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
 import math
 import re
 from pathlib import Path
@@ -11,12 +10,10 @@ from types import SimpleNamespace
 import pytest
 import torch
 from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard
-from torch.distributed.tensor import DTensor
 from torch.distributed.tensor.debug import CommDebugMode
 from torch.nn.functional import binary_cross_entropy_with_logits
 
 from amp_lessons import autocast, clinic, measure, pretrained
-from amp_lessons.course.clinic.causes import ENDS
 from amp_lessons.parallel.traffic import fake_group
 from tests.stored_lessons import cells, printed, text
 from tests.test_packaging import ROOT
@@ -163,38 +160,6 @@ def test_accelerate_casts_what_is_trained_up_to_fp32_before_it_shards():
         assert sharded("bf16") == [*frozen, (True, torch.float32), (True, torch.float32)]
     for said in (text("07", "load-why"), text("08", "masters-why")):
         assert re.search(r"1\.15 casts what is trained up to fp32 before it shards", said)
-
-
-def test_what_transformers_shards_while_it_loads_has_the_file_s_dtype_and_is_trained_in_it(tmp_path):
-    transformers = pytest.importorskip("transformers", minversion="5.23")
-    accelerate = pytest.importorskip("accelerate", minversion="1.15")
-    from transformers.distributed import DistributedConfig
-
-    assert not DistributedConfig().fsdp_mixed_precision
-    sizes = {"hidden_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 16}
-    config = transformers.LlamaConfig(vocab_size=32, **sizes)
-    transformers.LlamaForCausalLM(config).bfloat16().save_pretrained(tmp_path / "file")
-    asked = transformers.TrainingArguments(
-        str(tmp_path / "run"), bf16=True, max_steps=1, use_cpu=True, report_to=[], disable_tqdm=True,
-        logging_strategy="no", save_strategy="no",
-    )  # fmt: skip
-    rows = [{"input_ids": torch.full((4,), n), "labels": torch.full((4,), n)} for n in range(8)]
-    try:
-        with fake_group(2):
-            for options, dtype in (({}, torch.bfloat16), ({"dtype": torch.float32}, torch.float32)):
-                sharding = DistributedConfig(fsdp_size=2, fsdp_mixed_precision=True)
-                load = transformers.LlamaForCausalLM.from_pretrained
-                model = load(tmp_path / "file", distributed_config=sharding, **options)
-                trainer = transformers.Trainer(model, asked, train_dataset=rows)
-                trainer.train()
-                state = [v for each in trainer.optimizer.state.values() for v in each.values() if v.dim()]
-                assert {each.dtype for each in (*model.parameters(), *state)} == {dtype}
-                assert all(isinstance(each, DTensor) for each in model.parameters())
-    finally:
-        accelerate.state.AcceleratorState._reset_state(reset_partial_state=True)
-    assert "`DistributedConfig(fsdp_mixed_precision=True)`, by default no policy" in text("08", "spelling")
-    assert "bf16" not in inspect.signature(transformers.Trainer).parameters
-    assert "TrainingArguments(bf16=True)" in ENDS["half_weights"].cause
 
 
 def test_the_lessons_count_minilm_alike():
