@@ -13,7 +13,7 @@ from torch import nn
 
 from amp_lessons import audit
 from amp_lessons.audit import PrecisionWarning
-from amp_lessons.audit.catalogue import ROWS
+from amp_lessons.audit.rules import ROWS
 from tests.audit.test_watch_changes_nothing import assert_same
 from tests.audit.trainings import loop, outcome, perceptron
 
