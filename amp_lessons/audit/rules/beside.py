@@ -16,7 +16,6 @@ NO_LIMIT = 1e6  # a max_norm that is only there for the norm that clipping retur
 
 @mistake("the learning rate's schedule went on although the step was skipped", lesson="03", costs="beside")
 def schedule_on_skipped_step(advanced: int, steps: int) -> Worded:
-    """Report a schedule that was ``advanced`` more often than there were optimizer ``steps``."""
     return (
         f"the learning rate's schedule was advanced {counted(advanced, 'time')} for {counted(steps, 'step')} "
         "of the optimizer, also where a batch had overflowed and the scaler skipped the step: a warm-up is "
@@ -45,7 +44,6 @@ class _Schedules(Rule):
 
 @mistake("the averaged weights went on although the step was skipped", lesson="03", costs="beside")
 def average_on_skipped_step(advanced: int, steps: int) -> Worded:
-    """Report averaged weights (an EMA) that were ``advanced`` more often than there were ``steps``."""
     return (
         f"the averaged weights were updated {counted(advanced, 'time')} for {counted(steps, 'step')} of the "
         "optimizer: where the scaler skipped the step they took in old weights once more, and their count "
@@ -126,7 +124,6 @@ def _(event: events.Clipped, past: Past) -> Verdicts:
     "mixed precision was asked for on a device that is not there", lesson="02", only_audit=True, costs="gain"
 )
 def device_not_here(what: str, device: str) -> Worded:
-    """Remark on autocast or a scaler, ``what``, that PyTorch has switched off."""
     return (
         f"{what} was made for {device!r}, which this machine does not have: PyTorch has switched it off, and "
         "what depends on it cannot be judged here",

@@ -63,7 +63,6 @@ def _(event: events.ForwardSeen, past: Past) -> Verdicts:
 
 @mistake("autocast ran in another dtype than asked for", unseen="an audit gives it by another code")
 def wrong_autocast_dtype(what: str, seen: str, asked: object) -> Worded:
-    """Report that ``what`` ran in another dtype, ``seen``, than the one ``asked`` for, torch.float16 say."""
     return (
         f"{what} ran in {seen} although dtype={asked} was asked for",
         "pass the argument on: torch.autocast(device_type, dtype=dtype)",
@@ -100,7 +99,6 @@ def _(event: events.StaleForward, past: Past) -> Verdicts:
 
 @mistake("backward ran inside the autocast context", lesson="02", costs="rounded")
 def backward_in_autocast(half: str) -> Worded:
-    """Report a backward pass inside the autocast context, whose dtype is ``half``."""
     return (
         "backward ran inside the autocast context: the backward pass of operations kept in fp32 is cast to "
         f"{half} there, and PyTorch advises against it",
@@ -116,7 +114,6 @@ def _(event: events.Backward, past: Past) -> Verdicts:
 
 @mistake("the optimizer's step ran inside autocast", lesson="02", only_audit=True, costs="rounded")
 def step_in_autocast(half: str) -> Worded:
-    """Report an optimizer's step inside the autocast context, whose own products ran in ``half``."""
     return (
         "optimizer.step() stands inside the autocast context, which cast the optimizer's own products to "
         f"{half}",
@@ -175,7 +172,6 @@ def _(event: events.WeightsInHalf, past: Past) -> Verdicts:
 
 @mistake("updates are below half a spacing of the weights' format", lesson="01", costs="rounded")
 def updates_rounded_away(seen: str, half: str) -> Worded:
-    """Report weights in 16 bits that stay what they are; ``seen`` says how many, ``half`` names the dtype."""
     return (
         f"{seen}: an update below half the distance to the next {half} number is rounded away, and so is the "
         "next, however many there are",
@@ -201,7 +197,6 @@ def _(event: events.UpdatesLost, past: Past) -> Verdicts:
 
 @remark("weight decay in 16 bits never acts", lesson="01", only_audit=True, costs="rounded")
 def decay_rounded_away(part: float, half: str) -> Worded:
-    """Remark on weights in ``half`` precision from which each step takes a ``part`` that is rounded away."""
     return (
         f"weight decay takes {part:.1g} of each weight in a step, at most, which is less than half the "
         f"distance to the next {half} number: it is rounded away from every weight, and has never acted",
@@ -268,7 +263,6 @@ def products_in_another_dtype(what: str, seen: str | None, asked: str) -> Worded
 
 @mistake("NaN went in and an ordinary number came out", unseen="whatever goes in and out is data")
 def nan_hidden(what: str) -> Worded:
-    """Report that NaN went in, and that ``what`` came out as an ordinary number."""
     return (
         f"NaN went in, and {what} came out as an ordinary number: whatever is broken before this point will "
         "never be noticed",
@@ -279,7 +273,6 @@ def nan_hidden(what: str) -> Worded:
 
 @mistake("parameters were left without requires_grad", unseen="an audit gives it by another code")
 def parameters_frozen(when: str, which: str, hint: str) -> Worded:
-    """Report parameters left with ``requires_grad=False``."""
     return (
         f"{when}, {which} had requires_grad=False: training would not change them any more, and where "
         "nothing else needs a gradient backward raises",

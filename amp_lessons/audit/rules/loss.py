@@ -36,7 +36,6 @@ def _(event: events.Backward, past: Past) -> Verdicts:
 
 @mistake("a backward pass went through the graph of another", costs="stops")
 def graph_used_twice(how: str, hint: str) -> Worded:
-    """Report a backward pass through a graph that another had freed; ``how`` says which."""
     return (f"the second backward went through the graph of the first: {how}", hint)
 
 
@@ -95,7 +94,6 @@ def _(event: events.Backward, past: Past) -> Verdicts:
 
 @mistake("the loss was multiplied by a factor of its own", unseen="a loss may have any weight")
 def loss_rescaled(update: str, factor: float, how: str, hint: str) -> Worded:
-    """Report an ``update`` (whose) off by ``factor``, as its loss was; ``how`` says what was seen of it."""
     return (f"{update} is {factor:.4g} times the right one: {how}", hint)
 
 
@@ -121,7 +119,6 @@ def loss_not_scaled(
     loss: str = "the loss",
     hint: str = "call scaler.scale(loss).backward()",
 ) -> Worded:
-    """Report that ``loss`` (whose) went backward as it is; ``why`` is what shows it."""
     return (f"{loss} was not scaled before backward ({why}): {effect}", hint)
 
 
@@ -169,7 +166,6 @@ class _UnscaledByHand(Rule):
 
 @mistake("the loss was scaled without the scaler's knowing")
 def scaled_by_hand(factor: float) -> Worded:
-    """Report a loss that was multiplied by ``factor`` without the scaler's knowing."""
     return (
         f"the loss was multiplied by {factor:g} by hand: scaler.scale was never called, so the scaler "
         "does not know by what to divide the gradients",
@@ -179,7 +175,6 @@ def scaled_by_hand(factor: float) -> Worded:
 
 @mistake("the loss was scaled, and the unscaled one went backward")
 def scaled_loss_discarded(by: str) -> Worded:
-    """Report a scaled loss that nobody used; ``by`` says what the gradients are divided by."""
     return (
         "scaler.scale(loss) was called but backward ran on the unscaled loss, so scaler.step divides "
         f"gradients by {by} that were never multiplied by it",

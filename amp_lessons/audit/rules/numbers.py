@@ -13,7 +13,6 @@ from amp_lessons.audit.rules.rule import HALVES, Verdicts, dtype_name, likely, o
 
 @mistake("the moving average is rounded to 16 bits in every step", lesson="01", costs="rounded")
 def average_stuck(came: str, half: str, what: str = "the average is") -> Worded:
-    """Report a moving average that is rounded to ``half`` precision; ``came`` says what was seen of it."""
     return (
         f"{came}: {what} rounded to {half} in every step, and what is left of an update after (1 - decay) is "
         "too small to survive that",
@@ -40,7 +39,6 @@ def resembles(steps: int) -> str:
 
 @mistake("several positions are rounded to one", lesson="01", costs="rounded")
 def positions_rounded(seen: str, lacking: str) -> Worded:
-    """Report positions that run together; ``seen`` says of what, ``lacking`` what the format lacks."""
     return (
         f"{seen}: the positions are rounded to a format that has no {lacking}, and several of them become "
         "one",
@@ -83,7 +81,6 @@ def _counted_to(half: str) -> float:
 def metric_rounded(
     seen: str, how: str, hint: str = "sum in fp32, in integers, or in Python's own numbers"
 ) -> Worded:
-    """Report a metric that is not the true one; ``seen`` gives both, ``how`` says when it was rounded."""
     return (f"{seen}: {how}", hint)
 
 
@@ -98,7 +95,6 @@ def _(event: events.Arithmetic, past: Past) -> Verdicts:
 
 @mistake("eps is rounded to zero, or away", lesson="02", costs="rounded")
 def eps_vanishes(seen: str, how: str, hint: str = "add eps where it is a number: in fp32") -> Worded:
-    """Report a small constant that a format does not have; ``seen`` says where, ``how`` it vanished."""
     return (f"{seen}: {how}", hint)
 
 
@@ -148,7 +144,6 @@ def _(event: events.Arithmetic, past: Past) -> Verdicts:
     unseen="only an exercise asks for it",
 )
 def masked_row_not_zero(seen: str, hint: str) -> Worded:
-    """Report numbers in a row that may see no key; ``seen`` says where, ``hint`` how it gives zeros."""
     return f"{seen}; of scores that are all equal, softmax gives every key the same weight", hint
 
 

@@ -29,7 +29,6 @@ _MOST_KEPT = 10_000  # overflows that were cleared
 
 @mistake("training ended at a batch that overflowed", costs="stops")
 def stops_at_overflow(exception: str = "") -> Worded:
-    """Report a training that a batch which overflows ends, by an ``exception`` or without one."""
     by = f" ({exception})" if exception else ""
     return (
         f"training ended at a batch that overflowed{by}; an overflow is an everyday event in fp16, after "
@@ -40,7 +39,6 @@ def stops_at_overflow(exception: str = "") -> Worded:
 
 @remark("the loop itself left out a batch whose loss is not finite", unseen="a loop may leave out batches")
 def batch_left_out(costs: str = "") -> Worded:
-    """Remark on a batch that never reached a backward pass; ``costs`` says what else that cost."""
     return (
         "a batch whose loss was not finite was left out by the loop itself, and the scaler did not hear of "
         f"it: the scale stays as it is{costs}, and where several ranks train together the others wait for "
@@ -51,7 +49,6 @@ def batch_left_out(costs: str = "") -> Worded:
 
 @mistake("inf and NaN were removed before the scaler could see them")
 def overflow_hidden(gradients: str = "the gradients") -> Worded:
-    """Report that inf and NaN were taken out of ``gradients`` (whose)."""
     return (
         f"{gradients} overflowed, and inf and NaN were removed from them (nan_to_num, clip_grad_value_, a "
         "mask) before the scaler could see them: it took the step, and has no reason to lower its scale",
@@ -186,7 +183,6 @@ def no_update(
     hint: str = "call scaler.update() at the end of every iteration, also when you skip the step yourself",
     what: str = "an iteration",
 ) -> Worded:
-    """Report an iteration, or ``what`` else ends with an update, that the scaler was not told to end."""
     return (
         f"{what} ended without scaler.update(): the scaler still holds its inf check and refuses "
         "another; after an overflow it would never learn that its scale is too large",
@@ -200,10 +196,7 @@ def update_without_step(
     hint: str = "call scaler.step(optimizer) in every iteration: it leaves the step out by itself when a "
     "gradient is not finite",
 ) -> Worded:
-    return (
-        f"scaler.update() was called {when}: there was no inf check to learn from",
-        hint,
-    )
+    return (f"scaler.update() was called {when}: there was no inf check to learn from", hint)
 
 
 @mistake("gradients were unscaled, or the scale was changed, within a window")
@@ -223,7 +216,6 @@ def _(event: events.GradientsMixed, past: Past) -> Verdicts:
 
 @mistake("two scalers with different scales fed one step", lesson="03", only_audit=True)
 def two_scalers(scales: tuple[float | None, ...]) -> Worded:
-    """Report gradients of one step that two scalers had scaled, at these ``scales``."""
     theirs = " and ".join("a scale that is not known" if each is None else f"{each:g}" for each in scales)
     return (
         f"two scalers have scaled losses whose gradients were added up for one step, at {theirs}: the step "
@@ -257,11 +249,7 @@ def update_before_step() -> Worded:
 
 @mistake("the scale changed between a backward pass and its step")
 def update_between_steps(which: str, hint: str) -> Worded:
-    """Report an ``update`` between a backward pass and its step; ``which`` is off by it."""
-    return (
-        f"{which}: scaler.update() changed the scale between its backward pass and its step",
-        hint,
-    )
+    return (f"{which}: scaler.update() changed the scale between its backward pass and its step", hint)
 
 
 @on(events.Unscaled, last=True)
@@ -278,13 +266,11 @@ def scaler_recreated(
     "forgotten",
     hint: str = "make one GradScaler before the first epoch",
 ) -> Worded:
-    """Report a scaler that took another's place while training went on; ``forgotten`` says what it lacks."""
     return f"a new GradScaler was made during training: {forgotten}", hint
 
 
 @mistake("the scale was set back by hand", costs="beside")
 def scale_reset(how: str) -> Worded:
-    """Report a scale that was set back; ``how`` says from where to where, or by what."""
     return (
         f"between two batches the scale was set {how}, not by scaler.update(): what was learned from "
         "overflows is forgotten",
@@ -315,7 +301,6 @@ def _(event: events.Backward, past: Past) -> Verdicts:
 
 @remark("the scaler begins at a small scale", lesson="03", only_audit=True, costs="rounded")
 def scale_begins_low(scale: float) -> Worded:
-    """Remark on a scaler whose first ``scale`` is far below its default."""
     return (
         f"the scaler begins at the scale {scale:g}, and doubles it every 2000 steps unless it is told "
         f"otherwise: until then gradients below {2.0**-25 / scale:.1g} become 0 in fp16",
@@ -353,7 +338,6 @@ class _Scalers(Rule):
 
 @remark("an old spelling was used, of which PyTorch warns", costs="gain")
 def deprecated_api(spelling: str) -> Worded:
-    """Remark on an old ``spelling``, as in "torch.cuda.amp.autocast"."""
     return (
         f"{spelling} is deprecated and warns in current PyTorch",
         f"write torch.amp.{spelling.rsplit('.', 1)[-1]}(device_type, …)",
@@ -398,7 +382,6 @@ def no_gradients() -> Worded:
 
 @mistake("a step was made although a batch overflowed")
 def overflow_not_skipped(how: str) -> Worded:
-    """Report a step in spite of inf or NaN; ``how`` says what was seen of it."""
     return (
         f"a batch overflowed, and the weights changed all the same: {how}",
         "call scaler.step(optimizer), which leaves the weights alone when a gradient is not finite",

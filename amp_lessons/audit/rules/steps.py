@@ -58,7 +58,6 @@ class _AddedToApplied(Rule):
 
 @mistake("gradients were set to zero before the step could apply them", costs="stops")
 def gradients_cleared(optimizer: str = "optimizer") -> Worded:
-    """Report gradients that were set to zero before ``optimizer`` could apply them."""
     return (
         f"the gradients were cleared, as zero_grad() does, between backward and the {optimizer} step, which "
         "had none left to apply",
@@ -93,7 +92,6 @@ def _(event: events.StepAsked, past: Past) -> Verdicts:
 
 @remark("a window's losses, each a mean, were added up", lesson="04", only_audit=True)
 def window_added_up(passes: int) -> Worded:
-    """Remark on gradients that are the sum of those of as many ``passes``."""
     return (
         f"{passes} losses went backward for each step, each the mean of its own batch, and none was divided: "
         f"the gradients are their sum, {passes} times as large as those of the mean of all",
@@ -193,11 +191,7 @@ def gradients_changed(
     how: str = ", which this exercise does not ask for",
     hint: str = "apply the gradients as they are",
 ) -> Worded:
-    """Report gradients (``whose``) that the ``optimizer`` was not given as backward left them."""
-    return (
-        f"{whose} were changed between backward and the {optimizer} step{how}",
-        hint,
-    )
+    return (f"{whose} were changed between backward and the {optimizer} step{how}", hint)
 
 
 @mistake("the step came before the backward pass", costs="stops")
@@ -233,7 +227,6 @@ def _(event: events.StepAsked, past: Past) -> Verdicts:
 
 @mistake("something other than the optimizer changed the weights", unseen="weights may be decayed or clamped")
 def weights_changed(although: str) -> Worded:
-    """Report weights that moved otherwise than by the optimizer; ``although`` says what it did."""
     return (
         f"{although}, but the weights changed otherwise as well: something other than the optimizer writes "
         "to the parameters, or the learning rate was changed for a while",
@@ -243,13 +236,11 @@ def weights_changed(although: str) -> Worded:
 
 @mistake("an update is wrong, and no known mistake explains it", unseen="any loss is somebody's")
 def wrong_update(update: str, how_far: str, hint: str) -> Worded:
-    """Report an ``update`` (whose) that no known mistake explains."""
     return (f"{update} is not plain SGD on the gradient of its loss: {how_far}", hint)
 
 
 @mistake("gradients were clipped while they were still scaled")
 def clip_before_unscale(how: str, effect: str) -> Worded:
-    """Report gradients clipped while they were scaled; ``how`` says by what, ``effect`` what came of it."""
     return (
         f"the gradients were clipped {how}: {effect}",
         "call scaler.unscale_(optimizer) before you clip: max_norm is meant for gradients of their true size",
@@ -298,7 +289,7 @@ def gradients_changed_before_unscale(larger: str) -> Worded:
 
 @on(events.Unscaled)
 def _(event: events.Unscaled, past: Past) -> Verdicts:
-    import torch.distributed as dist
+    import torch.distributed as dist  # only where there is a training
 
     between_ranks = dist.is_available() and dist.is_initialized()
     if event.change == "other" and not event.clipped and not between_ranks:
@@ -320,7 +311,6 @@ def unscale_without_gradients(
     why: str = "backward, which puts them there, had not run yet",
     hint: str = "call scaler.unscale_(optimizer) after backward",
 ) -> Worded:
-    """Report an ``unscale_`` with nothing to divide; ``why`` says where gradients come from."""
     return (
         "scaler.unscale_(optimizer) was called when no parameter had a gradient: it divides what is in "
         f".grad, and {why}",
@@ -339,7 +329,6 @@ def unscale_after_step() -> Worded:
 
 @mistake("the penalty was taken on gradients that were still scaled")
 def penalty_on_scaled_gradients(counts: str) -> Worded:
-    """Report a penalty on gradients that were still scaled; ``counts`` says how much it counts for that."""
     return (
         f"the penalty counts {counts}: it was taken on gradients that were still multiplied by the "
         "loss scale, so that it drowns the loss, and overflows long before it",
