@@ -24,7 +24,7 @@ class PlaceEntry(TypedDict):
 
 
 class FindingEntry(TypedDict):
-    """One finding; ``code`` is one of ``audit.catalogue.ROWS``.
+    """One finding; ``code`` is one of ``audit.rules.ROWS``.
 
     ``kind`` is ``failed`` for a mistake and ``note`` for a remark, ``message`` the cause, ``hint`` the cure.
     ``certainty`` is ``seen`` or ``likely``; ``likely`` gives the reason of the latter. ``first_step`` counts

@@ -8,10 +8,10 @@ from collections.abc import Iterator
 from markupsafe import Markup
 
 from amp_lessons._base.text import prose
-from amp_lessons.audit.catalogue import ROWS
-from amp_lessons.audit.catalogue.rows import EXPLAINED_AT
 from amp_lessons.audit.findings import Finding, Sighting
 from amp_lessons.audit.report.steps import ranks_in_words
+from amp_lessons.audit.rules import ROWS
+from amp_lessons.audit.rules.rows import EXPLAINED_AT
 
 MARK = {"passed": "✓", "failed": "✗", "note": "!", "todo": "·"}
 _WORD = {"passed": "holds", "failed": "mistake", "note": "note", "todo": "to do"}

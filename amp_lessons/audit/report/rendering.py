@@ -12,13 +12,13 @@ from markupsafe import Markup
 from amp_lessons._base.text import prose
 from amp_lessons._base.text.tables import Table
 from amp_lessons._base.text.words import fraction, listed, number
-from amp_lessons.audit.catalogue import ROWS
-from amp_lessons.audit.catalogue.rows import COSTS
 from amp_lessons.audit.findings import Place, Sighting, where_nonfinite
 from amp_lessons.audit.report import finding, steps
 from amp_lessons.audit.report.document import Document, PrecisionEntry, finding_of
 from amp_lessons.audit.report.losses import AS_TRAINED, LayerRow, Loss, formats_of, layer_rows, used_format
 from amp_lessons.audit.report.steps import LOST_UPDATES, ranks_table
+from amp_lessons.audit.rules import ROWS
+from amp_lessons.audit.rules.rows import COSTS
 
 _WIDTH = 80
 _SHORTEST_NAME = 16

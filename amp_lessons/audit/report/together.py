@@ -11,8 +11,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, cast
 
 from amp_lessons._base.text.words import listed, number
-from amp_lessons.audit import catalogue
-from amp_lessons.audit.catalogue.rows import weight
+from amp_lessons.audit import rules
 from amp_lessons.audit.findings import Finding
 from amp_lessons.audit.report.document import (
     CensusEntry,
@@ -26,6 +25,7 @@ from amp_lessons.audit.report.document import (
     StepEntry,
 )
 from amp_lessons.audit.report.steps import by_optimizer, ranks_in_words, scale_path
+from amp_lessons.audit.rules.rows import weight
 
 Ranks = Mapping[int, Document]
 
@@ -252,15 +252,15 @@ def parted(reports: Ranks) -> Iterator[FindingEntry]:
         return
     skipped, scaled, applied = _skips(reports), _scales(reports), _gradients(reports)
     if applied is not None and applied <= _never(skipped) and applied < _never(scaled):
-        yield _entry(catalogue.ranks.weights_apart(_say_gradients(reports, applied)), applied, reports)
+        yield _entry(rules.ranks.weights_apart(_say_gradients(reports, applied)), applied, reports)
     if scaled is not None and scaled <= _never(skipped):
-        yield _entry(catalogue.ranks.scales_apart(_say_scales(reports, scaled)), scaled, reports)
+        yield _entry(rules.ranks.scales_apart(_say_scales(reports, scaled)), scaled, reports)
     if skipped is not None:
-        yield _entry(catalogue.ranks.skipped_apart(_say_skips(reports, skipped)), skipped, reports)
+        yield _entry(rules.ranks.skipped_apart(_say_skips(reports, skipped)), skipped, reports)
     counts = {rank: len(document["steps"]) for rank, document in reports.items()}
     if len(set(counts.values())) > 1 and not any(document["ended"] for document in reports.values()):
         said = listed([f"{count} on rank {rank}" for rank, count in counts.items()])
-        yield _entry(catalogue.ranks.steps_apart(said), min(counts.values()), reports)
+        yield _entry(rules.ranks.steps_apart(said), min(counts.values()), reports)
 
 
 def _never(step: int | None) -> float:
@@ -355,6 +355,6 @@ def _entry(finding: Finding, step: int, reports: Ranks) -> FindingEntry:
         place=None,
         count=1,
         first_step=step,
-        lesson=catalogue.ROWS[finding.code].lesson,
+        lesson=rules.ROWS[finding.code].lesson,
         ranks=sorted(reports),
     )

@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from amp_lessons import audit
-from amp_lessons.audit import Explanation, Finding, Report, Sighting, catalogue, explain
+from amp_lessons.audit import Explanation, Finding, Report, Sighting, explain, rules
 from amp_lessons.audit.report import finding, rendering
 from amp_lessons.audit.seen import LayerSeen, PrecisionSeen
 from amp_lessons.course.site import explain as site_explain
@@ -72,8 +72,8 @@ def test_no_line_is_longer_than_a_terminal_is_wide():
 
 
 def test_what_costs_most_is_said_before_the_rest():
-    slow = Sighting(**asdict(catalogue.precision.no_autocast("the forward pass", "fp16")))
-    unsure = Sighting(**asdict(catalogue.steps.no_step()), likely="it never stepped")
+    slow = Sighting(**asdict(rules.dtypes.no_autocast("the forward pass", "fp16")))
+    unsure = Sighting(**asdict(rules.steps.no_step()), likely="it never stepped")
     both = replace(report(), findings=(unsure, CLIPPED, slow)).to_dict()
     (said,) = rendering.costs(both)
     assert said.startswith(
