@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import sys
 import xml.etree.ElementTree as ElementTree
 from dataclasses import asdict, replace
 
@@ -11,10 +12,12 @@ import torch
 
 from amp_lessons import audit
 from amp_lessons.audit import Explanation, Finding, Report, Sighting, catalogue, explain
+from amp_lessons.audit.page.page import audit_page
 from amp_lessons.audit.report import finding, rendering
 from amp_lessons.audit.seen import LayerSeen, PrecisionSeen
 from amp_lessons.course.site import explain as site_explain
 from tests.audit.report.samples import BF16, CLIPPED, layer_step, report
+from tests.forms import forms
 from tools import address
 
 EXPLAINED = Explanation(True, "a < b", "the meaning of it", "the *cure*", "02", "dtype_mismatch", "C++")
@@ -29,6 +32,20 @@ FORMS = {
 @pytest.mark.parametrize("name", FORMS)
 def test_a_report_in_each_form(name, golden):
     golden(name, str(FORMS[name](replace(report(), explanation=EXPLAINED))))
+
+
+def test_a_report_of_ranks_in_each_form(golden):
+    fewer = replace(report(), ended="", steps=report().steps[:2])
+    half = replace(report().layers["body"], part="1/2")
+    parts = [replace(report(), layers={"body": replace(half, part=f"{i}/2")}) for i in (1, 2)]
+    together = audit.of_ranks([parts[0], replace(parts[1], steps=fewer.steps, first_nonfinite=None)])
+    golden("ranks.txt", forms(together))
+    golden("ranks.json", together.as_json(indent=1))
+
+
+def test_a_page_without_pictures(golden, monkeypatch):
+    monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
+    golden("page.html", audit_page(report()).partition("<main>")[2])
 
 
 VARIANTS = {

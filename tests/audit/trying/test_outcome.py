@@ -158,3 +158,7 @@ def test_neither_needs_pytorch():
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
     assert done.stdout == "False\n"
+
+
+def test_what_was_tried_in_text(golden):
+    golden("tried.txt", f"{tried(1.0, 0.5, (1.001, 0.999), head=0.6, norm=1.004, tail=1.2)}")

@@ -6,9 +6,12 @@ import dataclasses
 import pickle
 from html.parser import HTMLParser
 
+import pytest
+
 from amp_lessons import exercises
 from amp_lessons.audit.findings import failed, note, passed, todo
-from amp_lessons.course.exercises.report.results import Report, SideBySide
+from amp_lessons.course.exercises.report.results import Hint, OtherWay, Report, SideBySide, Solution
+from tests.forms import forms
 
 REPORT = Report(
     "train_with_amp",
@@ -121,3 +124,20 @@ def test_a_refusal_tells_the_seed_of_its_cases_and_nothing_else_does():
         assert "seed=321" in said
     assert "seed" not in str(dataclasses.replace(drawn, findings=(passed("fine", "good"),)))
     assert "seed" not in str(REPORT)
+
+
+CHATTY = dataclasses.replace(REPORT, seed=321, printed="\n".join(f"line {n}" for n in range(14)))
+WAY = OtherWay("with `sum`", "it *is* shorter", "def f():\n    return 1\n")
+
+
+@pytest.mark.parametrize(
+    ("name", "shown"),
+    [
+        ("report.txt", CHATTY),
+        ("hint.txt", Hint("loss_scaler", 1, 3, "look at `scale`", "the file is damaged")),
+        ("solution.txt", Solution("id", "def f():\n    return 0\n", "because `0`", None, "damaged", (WAY,))),
+        ("card.txt", exercises.catalog()[0]),
+    ],
+)
+def test_what_a_learner_sees_in_each_form(name, shown, golden):
+    golden(name, forms(shown))

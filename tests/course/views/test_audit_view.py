@@ -21,6 +21,7 @@ from amp_lessons.course.views import AuditView
 from amp_lessons.course.views.widgets import audit as widget
 from amp_lessons.course.views.widgets.audit import MOST_ROWS, audit_picture
 from tests.audit.report.samples import layer_step, report
+from tests.forms import forms
 
 
 @pytest.fixture
@@ -265,6 +266,10 @@ def test_findings_alone_are_in_the_words_of_the_report_and_without_its_numbers()
     assert "Steps" not in shown["text/plain"]
     for text in shown.values():
         assert "clip_before_unscale" in text
+
+
+def test_findings_alone_in_each_form(golden):
+    golden("findings_alone.txt", forms(views.AuditFindings(report())))
 
 
 def test_an_audit_that_found_nothing_says_so_in_a_line():
