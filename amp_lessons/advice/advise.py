@@ -11,6 +11,7 @@ import torch
 from torch import nn
 
 from amp_lessons._base.arguments import require, require_callable, require_number, require_whole
+from amp_lessons._base.render import Section
 from amp_lessons._base.text.tables import Table
 from amp_lessons._base.text.words import flop_rate, memory, relative
 from amp_lessons._base.whole_process import running_eagerly
@@ -19,7 +20,7 @@ from amp_lessons.advice.facts import Facts
 from amp_lessons.advice.gathering import Optimizers, default_optimizer, gathered
 from amp_lessons.advice.subject import Loss, plain_path, subject_of
 from amp_lessons.advice.verdict import verdict
-from amp_lessons.audit.report.rendering import Section, headline
+from amp_lessons.audit.report.rendering import headline
 from amp_lessons.formats.dtypes import dtype_name
 from amp_lessons.measure import GPUS, KINDS, Footprint
 from amp_lessons.measure.batch import LARGEST_BATCH

@@ -1,14 +1,14 @@
-"""Advice as people read it, made by hand: every kind of claim, sections with tables, what was not found out."""
+"""Advice as people read it, made by hand: each kind of claim, tables, and what was not found out."""
 
 from __future__ import annotations
 
 import torch
 
+from amp_lessons._base.render import Section
 from amp_lessons._base.text.tables import Table
 from amp_lessons.advice import Advice
 from amp_lessons.advice.advice import Claim
 from amp_lessons.advice.page import advice_page
-from amp_lessons.audit.report.rendering import Section
 from tests.forms import forms
 
 TABLE = Table(

@@ -8,10 +8,10 @@ from collections.abc import Iterator
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
+from amp_lessons._base.render import Section, wrapped
 from amp_lessons._base.text.tables import Table
 from amp_lessons._base.text.words import counted, number
 from amp_lessons._base.typed_json import finite
-from amp_lessons.audit.report.rendering import Section
 
 if TYPE_CHECKING:
     from amp_lessons.audit.comparing.comparison import Comparison, OfModule, Parting
@@ -22,7 +22,6 @@ if TYPE_CHECKING:
 SCHEMA, VERSION = "amp-lessons comparison", 1
 MODULES = "Modules, in the order of the forward pass"
 STEPS = "Steps"
-_WIDTH = 80
 _MOST_MODULES = 12
 _MOST_STEPS = 10
 _MOST_WEIGHTS = 5
@@ -36,11 +35,11 @@ _UNDERFLOW = (
 
 def as_text(comparison: Comparison) -> str:
     """Render a comparison for a terminal of 80 columns."""
-    lines = textwrap.wrap(headline(comparison), _WIDTH)
+    lines = wrapped(headline(comparison))
     for section in sections_of(comparison):
         lines += ["", section.title]
         for sentence in section.sentences:
-            lines += textwrap.wrap(sentence, _WIDTH, initial_indent="  ", subsequent_indent="  ")
+            lines += wrapped(sentence, "  ")
         if section.table is not None:
             lines += textwrap.indent(str(section.table), "  ").splitlines()
     return "\n".join(lines)

@@ -14,6 +14,7 @@ from markupsafe import Markup
 
 from amp_lessons._base.text import prose
 from amp_lessons._base.text.describing import describe
+from amp_lessons._base.text.tables import Shown
 from amp_lessons._base.text.words import listed
 from amp_lessons.audit.explaining.message import Message, all_messages
 
@@ -25,8 +26,8 @@ _NEAREST = 3  # messages that are named where none says it
 _MOST_READ = 10_000  # letters, to find them
 
 
-@dataclass(frozen=True)
-class Explanation:
+@dataclass(frozen=True, repr=False)
+class Explanation(Shown):
     """What a message means (``meaning``), what to change (``cure``), and the number of the ``lesson`` on it.
 
     ``known`` is False where nothing is known of it; then ``lesson`` is empty and ``cure`` says how to go on
@@ -65,11 +66,6 @@ class Explanation:
                 break_on_hyphens=False,
             )
         return "\n".join(lines)
-
-    __repr__ = __str__
-
-    def _repr_mimebundle_(self, include: Any = None, exclude: Any = None) -> dict[str, str]:
-        return {"text/plain": str(self), "text/markdown": self.as_markdown(), "text/html": self.as_html()}
 
     def as_markdown(self) -> str:
         """Render the message as a quotation and a list of what is said of it."""

@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING
 import numpy as np
 from markupsafe import Markup
 
+from amp_lessons._base.render import Section
 from amp_lessons.audit.comparing.report import MODULES, STEPS, headline, sections_of
 from amp_lessons.audit.page.page import page_of
-from amp_lessons.audit.report.rendering import Section, section_html
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -41,7 +41,7 @@ def comparison_page(comparison: Comparison) -> str:
 def _sections(comparison: Comparison) -> Iterator[Markup]:
     for section in sections_of(comparison, _MOST_MODULES):
         pictures = Markup("\n").join(_pictures(section, comparison))
-        yield Markup("<section>{}</section>").format(section_html(section, "h2", pictures))
+        yield Markup("<section>{}</section>").format(section.as_html("h2", pictures))
 
 
 def _pictures(section: Section, comparison: Comparison) -> Iterator[Markup]:

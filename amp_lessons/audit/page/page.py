@@ -12,20 +12,12 @@ from typing import TYPE_CHECKING
 
 from markupsafe import Markup
 
+from amp_lessons._base.render import Section, paragraphs_html
 from amp_lessons._base.text.page import whole_page
 from amp_lessons._base.text.words import fraction
 from amp_lessons.audit.report.document import Document
 from amp_lessons.audit.report.losses import AS_TRAINED, LossMap, formats_of, loss_map, used_format
-from amp_lessons.audit.report.rendering import (
-    CASTS,
-    LAYERS,
-    STEPS,
-    Section,
-    headline,
-    ran_html,
-    section_html,
-    sections_of,
-)
+from amp_lessons.audit.report.rendering import CASTS, LAYERS, STEPS, opening, sections_of
 
 if TYPE_CHECKING:
     from amp_lessons.audit import Report, Seen
@@ -54,9 +46,10 @@ def document_of(audit: Seen | Report) -> Document:
 
 def page(document: Document, *more: Section) -> str:
     """Return a whole HTML page of a report's document, with ``more`` sections below its own."""
-    below = (Markup("<section>{}</section>").format(section_html(each, "h2")) for each in more)
+    below = (Markup("<section>{}</section>").format(each.as_html("h2")) for each in more)
     sections = Markup("\n").join([*sections_with_pictures(document), *below])
-    return page_of(headline(document), ran_html(document) + sections)
+    title, *others = opening(document)
+    return page_of(title, paragraphs_html(others) + sections)
 
 
 def page_of(title: str, sections: Markup) -> str:
@@ -69,7 +62,7 @@ def sections_with_pictures(document: Document) -> Iterator[Markup]:
     shown = _pictures if _can_draw() else _instead_of_pictures
     for section in sections_of(document, _MOST_LAYERS):
         pictures = Markup("\n").join(shown(section, document))
-        yield Markup("<section>{}</section>").format(section_html(section, "h2", pictures))
+        yield Markup("<section>{}</section>").format(section.as_html("h2", pictures))
 
 
 def _can_draw() -> bool:

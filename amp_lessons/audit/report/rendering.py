@@ -3,120 +3,19 @@
 from __future__ import annotations
 
 import math
-import textwrap
 from collections.abc import Iterator
-from dataclasses import dataclass
 
-from markupsafe import Markup
-
-from amp_lessons._base.text import prose
+from amp_lessons._base.render import InSections, Section
 from amp_lessons._base.text.tables import Table
 from amp_lessons._base.text.words import fraction, listed, number
 from amp_lessons.audit.catalogue import ROWS
 from amp_lessons.audit.catalogue.rows import COSTS
-from amp_lessons.audit.findings import Place, Sighting, where_nonfinite
-from amp_lessons.audit.report import finding, steps
+from amp_lessons.audit.findings import Place, where_nonfinite
+from amp_lessons.audit.report import steps
 from amp_lessons.audit.report.document import Document, PrecisionEntry, finding_of
+from amp_lessons.audit.report.finding import entry_of
 from amp_lessons.audit.report.losses import AS_TRAINED, LayerRow, Loss, formats_of, layer_rows, used_format
 from amp_lessons.audit.report.steps import LOST_UPDATES, ranks_table
-
-_WIDTH = 80
-_SHORTEST_NAME = 16
-_NOTHING = Markup("")
-
-
-def as_text(document: Document) -> str:
-    """Render a report for a terminal."""
-    lines = [line for said in opening(document) for line in textwrap.wrap(said, _WIDTH)]
-    for section in sections_of(document):
-        lines += ["", section.title, *section_lines(section)]
-    return "\n".join(lines)
-
-
-def section_lines(section: Section) -> Iterator[str]:
-    """Yield what stands below the title of a section, line by line, for a terminal."""
-    for sentence in section.sentences:
-        yield from textwrap.wrap(sentence, _WIDTH, initial_indent="  ", subsequent_indent="  ")
-    for each in section.findings:
-        yield from finding.text_lines(each)
-    for heading, said in section.items:
-        yield from textwrap.wrap(
-            f"{heading}: {said}", _WIDTH, initial_indent="    ", subsequent_indent="    "
-        )
-    if section.table is not None:
-        for line in str(_narrowed(section.table)).splitlines():
-            fits = len(line) + 2 <= _WIDTH or line not in (section.table.caption, *section.table.notes)
-            yield from (
-                [f"  {line}"]
-                if fits
-                else textwrap.wrap(line, _WIDTH, initial_indent="  ", subsequent_indent="  ")
-            )
-
-
-def _narrowed(table: Table) -> Table:
-    """Leave out the beginning of long names, so that the table fits; names of layers differ at their end."""
-    widths = [max(map(len, column)) for column in zip(table.head, *table.rows, strict=True)]
-    room = max(_SHORTEST_NAME, _WIDTH - 2 - sum(width + 2 for width in widths[1:]))
-    rows = [(name if len(name) <= room else f"…{name[1 - room :]}", *cells) for name, *cells in table.rows]
-    return Table(table.head, rows, table.caption, table.notes)
-
-
-def as_markdown(document: Document) -> str:
-    """Render a report for GitHub, and for notebooks without HTML."""
-    first, *others = map(prose.as_markdown, opening(document))
-    parts = [f"**{first}**", *others]
-    for section in sections_of(document):
-        parts += section_markdown(section)
-    return "\n\n".join(parts)
-
-
-def section_markdown(section: Section) -> Iterator[str]:
-    """Yield the paragraphs of a section."""
-    yield f"**{section.title}**"
-    yield from map(prose.as_markdown, section.sentences)
-    if section.findings:
-        yield "\n".join(map(finding.as_markdown, section.findings))
-    if section.items:
-        yield "\n".join(
-            f"- *{prose.as_markdown(name)}:* {prose.as_markdown(said)}" for name, said in section.items
-        )
-    if section.table is not None:
-        yield section.table.as_markdown()
-
-
-def as_html(document: Document) -> Markup:
-    """Render a report for a notebook, without pictures."""
-    sections = Markup("\n").join(section_html(section, "h4") for section in sections_of(document))
-    section = '<section class="amp-audit" aria-label="{0}"><p><strong>{0}</strong></p>{1}{2}</section>'
-    return Markup(section).format(headline(document), ran_html(document), sections)
-
-
-def ran_html(document: Document) -> Markup:
-    """Render what follows the headline as paragraphs: what it costs, and what ran."""
-    _, *others = opening(document)
-    return Markup("").join(Markup("<p>{}</p>").format(prose.as_html(said)) for said in others)
-
-
-def section_html(section: Section, heading: str, pictures: Markup = _NOTHING) -> Markup:
-    """Render one section; ``pictures`` stand above its table."""
-    return Markup("\n").join(_pieces(section, Markup(heading), pictures))
-
-
-def _pieces(section: Section, heading: Markup, pictures: Markup) -> Iterator[Markup]:
-    yield Markup("<{0}>{1}</{0}>").format(heading, section.title)
-    for sentence in section.sentences:
-        yield Markup("<p>{}</p>").format(prose.as_html(sentence))
-    if section.findings:
-        items = Markup("").join(map(finding.as_html, section.findings))
-        yield Markup('<ul style="list-style:none;padding-left:0">{}</ul>').format(items)
-    if section.items:
-        item = Markup("<dt><em>{}</em></dt><dd>{}</dd>")
-        said = (item.format(prose.as_html(name), prose.as_html(sentence)) for name, sentence in section.items)
-        yield Markup("<dl>{}</dl>").format(Markup("").join(said))
-    yield pictures
-    if section.table is not None:
-        yield section.table.as_html()
-
 
 STEPS, LAYERS = "Steps", "Layers, the worst first"
 CASTS = "What a cast to another format would lose"
@@ -124,15 +23,21 @@ MOST_LAYERS = 12
 MOST_FRAMES = 8
 
 
-@dataclass(frozen=True)
-class Section:
-    """A title, and below it sentences, findings, sentences with a heading each (``items``), and a table."""
+class Words(InSections):
+    """What a document says."""
 
-    title: str
-    sentences: tuple[str, ...] = ()
-    findings: tuple[Sighting, ...] = ()
-    items: tuple[tuple[str, str], ...] = ()
-    table: Table | None = None
+    html_class = "amp-audit"
+
+    def __init__(self, document: Document) -> None:
+        self._document = document
+
+    def opening(self) -> Iterator[str]:
+        """Yield the answer."""
+        return opening(self._document)
+
+    def all_sections(self) -> Iterator[Section]:
+        """Yield what it rests on."""
+        return sections_of(self._document)
 
 
 def headline(document: Document) -> str:
@@ -211,7 +116,7 @@ def _say_scaler(ran: PrecisionEntry) -> Iterator[str]:
 def sections_of(document: Document, most_layers: int = MOST_LAYERS) -> Iterator[Section]:
     """Yield all that there is to say: findings first, then what they rest on; never an empty section."""
     if document["findings"]:
-        yield Section("Findings", findings=tuple(map(finding_of, document["findings"])))
+        yield Section("Findings", entries=tuple(entry_of(finding_of(each)) for each in document["findings"]))
     yield from _ended(document)
     yield from _first_nonfinite(document)
     if document["steps"]:

@@ -78,25 +78,20 @@ class Report:
         return _report_of(as_json.loads(text))
 
     def __str__(self) -> str:
-        return rendering.as_text(self.to_dict())
+        return str(rendering.Words(self.to_dict()))
 
     __repr__ = __str__
 
     def as_markdown(self) -> str:
         """Render for GitHub, and for notebooks without HTML."""
-        return rendering.as_markdown(self.to_dict())
+        return rendering.Words(self.to_dict()).as_markdown()
 
     def as_html(self) -> Markup:
         """Render as HTML, without pictures; ``views.audit_page`` makes a whole page with them."""
-        return rendering.as_html(self.to_dict())
+        return rendering.Words(self.to_dict()).as_html()
 
     def _repr_mimebundle_(self, include: Any = None, exclude: Any = None) -> dict[str, str]:
-        document = self.to_dict()
-        return {
-            "text/plain": rendering.as_text(document),
-            "text/markdown": rendering.as_markdown(document),
-            "text/html": rendering.as_html(document),
-        }
+        return rendering.Words(self.to_dict())._repr_mimebundle_()
 
 
 def _report_of(document: Document) -> Report:

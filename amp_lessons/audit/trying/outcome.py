@@ -11,9 +11,9 @@ import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
+from amp_lessons._base.render import Section
 from amp_lessons._base.text.tables import Table
 from amp_lessons._base.text.words import counted, listed, number
-from amp_lessons.audit.report.rendering import Section, section_lines
 
 AS_IT_IS = "as it is"
 IN_FP32 = "fp32"
@@ -97,8 +97,7 @@ class Tried:
         return change / self.difference if known else None
 
     def __str__(self) -> str:
-        section = self.section()
-        return "\n".join([section.title, *section_lines(section)])
+        return "\n".join(self.section().lines())
 
     def section(self) -> Section:
         """Return what a report says of it."""

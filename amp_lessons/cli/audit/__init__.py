@@ -180,7 +180,7 @@ def _publish(args: argparse.Namespace, document: Document, status: int) -> int:
 def _print(args: argparse.Namespace, document: Document) -> None:
     if args.steps and len(document["steps"]) >= args.steps:
         document["not_seen"].append(f"what comes after step {args.steps}, where --steps ended the script")
-    print(f"\n{rendering.as_text(document)}", file=sys.stderr)
+    print(f"\n{rendering.Words(document)}", file=sys.stderr)
 
 
 def _write(args: argparse.Namespace, document: Document, status: int, tried: Tried | None = None) -> int:

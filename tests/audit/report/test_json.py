@@ -159,7 +159,7 @@ def test_reading_and_rendering_need_no_pytorch(tmp_path):
 import sys
 from amp_lessons.audit.report import as_json, rendering
 document = as_json.loads(open(sys.argv[1], encoding="utf-8").read())
-print(len(rendering.as_text(document)), "torch" in sys.modules)
+print(len(str(rendering.Words(document))), "torch" in sys.modules)
 """
     done = subprocess.run(
         [sys.executable, "-c", code, tmp_path / "r.json"], capture_output=True, text=True, check=True

@@ -13,7 +13,8 @@ import torch
 from amp_lessons import audit
 from amp_lessons.audit import Explanation, Finding, Report, Sighting, catalogue, explain
 from amp_lessons.audit.page.page import audit_page
-from amp_lessons.audit.report import finding, rendering
+from amp_lessons.audit.report import rendering
+from amp_lessons.audit.report.finding import entry_of
 from amp_lessons.audit.seen import LayerSeen, PrecisionSeen
 from amp_lessons.course.site import explain as site_explain
 from tests.audit.report.samples import BF16, CLIPPED, layer_step, report
@@ -125,13 +126,13 @@ def test_notebooks_get_all_three():
 def test_a_finding_of_a_check_keeps_its_own_heading():
     plain = Finding("closure", "failed", "a closure was given", "leave it out")
     seen = Sighting("closure", "failed", "a closure was given", "leave it out")
-    assert finding.text_lines(plain) == ["  ✗ closure: a closure was given", "    try: leave it out"]
-    assert "    cure: leave it out" in finding.text_lines(seen)
+    assert list(entry_of(plain).lines()) == ["  ✗ closure: a closure was given", "    try: leave it out"]
+    assert "    cure: leave it out" in entry_of(seen).lines()
 
 
 def test_a_line_of_code_with_backticks_stays_one_piece():
     place = replace(CLIPPED.place, source="print(f'`{x}`')")
-    assert "`print(f''{x}'')`" in finding.as_markdown(replace(CLIPPED, place=place))
+    assert "`print(f''{x}'')`" in entry_of(replace(CLIPPED, place=place)).as_markdown()
 
 
 def test_an_exception_that_nobody_knows_is_told_how_to_go_on():

@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from amp_lessons.audit import Report, of_ranks
-from amp_lessons.audit.report import as_json, document, rendering
+from amp_lessons.audit.report import as_json, document
 from amp_lessons.audit.report.steps import ranks_in_words
 from amp_lessons.audit.report.together import joined
 from amp_lessons.audit.seen import LayerSeen, StepSeen
@@ -108,7 +108,7 @@ def test_it_comes_back_from_json_and_has_the_keys_that_are_documented():
 
 def test_a_long_end_is_cut_in_the_table_and_told_in_full_elsewhere():
     words = " ".join(["long"] * 40)
-    text = rendering.as_text(of_ranks([replace(report(), ended=words), report()]).to_dict())
+    text = str(of_ranks([replace(report(), ended=words), report()]))
     assert "long …" in text
     assert " ".join(text.split()).count(f"rank 0: {words}") == 1
 

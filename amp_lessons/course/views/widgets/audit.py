@@ -12,7 +12,9 @@ from matplotlib.figure import Figure
 from amp_lessons._base.arguments import require
 from amp_lessons._base.drawing.picture import Picture
 from amp_lessons._base.drawing.style import house_style
+from amp_lessons._base.render import Entry, Section
 from amp_lessons._base.text import prose
+from amp_lessons._base.text.tables import Shown
 from amp_lessons._base.text.words import MEASURED_MARK, fraction
 from amp_lessons.audit import Report, Seen, Sighting
 from amp_lessons.audit.page.drawings import (
@@ -24,10 +26,10 @@ from amp_lessons.audit.page.drawings import (
     map_height_in,
 )
 from amp_lessons.audit.page.page import document_of, say_format, say_worst
-from amp_lessons.audit.report import finding
 from amp_lessons.audit.report.document import Document, finding_of
+from amp_lessons.audit.report.finding import entry_of
 from amp_lessons.audit.report.losses import AS_TRAINED, By, formats_of, layer_curves, loss_map, used_format
-from amp_lessons.audit.report.rendering import Section, headline, section_html
+from amp_lessons.audit.report.rendering import headline
 from amp_lessons.audit.report.steps import by_optimizer, remarks
 from amp_lessons.course.views.base.controls import ControlValue, dropdown, row
 from amp_lessons.course.views.base.view import View
@@ -97,7 +99,7 @@ class AuditView(View):
     def _draw(self, announced: bool = True) -> None:
         if self._quiet:
             return
-        self._findings.value = self._findings_html()
+        self._findings.value = _findings_html(self._entries())
         layer = "" if self.layer == ALL_LAYERS else self.layer
         self._choices.layout.display = "" if self._document["steps"] else "none"
         if not self._document["steps"]:
@@ -111,9 +113,8 @@ class AuditView(View):
         """Show, before the training has taken a step, where its picture will be."""
         return " yet; with the first one the picture comes here" if isinstance(self._audit, Seen) else ""
 
-    def _findings_html(self) -> Markup:
-        found = tuple(map(finding_of, self._document["findings"]))
-        return section_html(Section("Findings", findings=found), "h4") if found else Markup("")
+    def _entries(self) -> tuple[Entry, ...]:
+        return tuple(entry_of(finding_of(each)) for each in self._document["findings"])
 
     def turn_page(self) -> None:
         """Bring the page up to date; the findings have a place of their own there."""
@@ -121,13 +122,17 @@ class AuditView(View):
 
     def stand_in(self) -> Markup:
         """Return the findings too: where there are no controls, nothing else holds them."""
-        return Markup("{}{}").format(self._findings_html(), super().stand_in())
+        return Markup("{}{}").format(_findings_html(self._entries()), super().stand_in())
 
     def _repr_mimebundle_(self, **kwargs: Any) -> dict[str, Any]:
         bundle = super()._repr_mimebundle_(**kwargs)
-        lines = [line for each in self._document["findings"] for line in finding.text_lines(finding_of(each))]
+        lines = [line for each in self._entries() for line in each.lines()]
         bundle["text/plain"] = "\n".join([bundle["text/plain"], *lines])
         return bundle
+
+
+def _findings_html(entries: tuple[Entry, ...]) -> Markup:
+    return Section("Findings", entries=entries).as_html("h4") if entries else Markup("")
 
 
 def _set_options(choice: ipywidgets.Dropdown, options: list[tuple[str, str]]) -> None:
@@ -194,7 +199,7 @@ def _draw_steps(figure: Figure, document: Document, height: float) -> None:
     draw_timeline(loss, scale, document)
 
 
-class AuditFindings:
+class AuditFindings(Shown):
     """The verdict and the findings of an audit, in the words of its report.
 
     A report shows itself, whole. This is for where its numbers, which differ from run to run, are not needed.
@@ -206,25 +211,20 @@ class AuditFindings:
         self.headline: str = headline(report.to_dict())
         self.findings: tuple[Sighting, ...] = report.findings
 
-    def __repr__(self) -> str:
-        return "\n".join(
-            [self.headline, *(line for each in self.findings for line in finding.text_lines(each))]
-        )
+    def _entries(self) -> tuple[Entry, ...]:
+        return tuple(map(entry_of, self.findings))
+
+    def __str__(self) -> str:
+        return "\n".join([self.headline, *(line for each in self._entries() for line in each.lines())])
 
     def as_markdown(self) -> str:
         """Render for GitHub, and for notebooks without HTML."""
         verdict = f"**{prose.as_markdown(self.headline)}**"
-        return "\n\n".join([verdict, "\n".join(map(finding.as_markdown, self.findings))]).strip()
+        return "\n\n".join([verdict, "\n".join(each.as_markdown() for each in self._entries())]).strip()
 
     def as_html(self) -> Markup:
         """Render as HTML."""
-        found = (
-            section_html(Section("Findings", findings=self.findings), "h4") if self.findings else Markup("")
-        )
         section = Markup(
             '<section class="amp-audit" aria-label="{0}"><p><strong>{0}</strong></p>{1}</section>'
         )
-        return section.format(self.headline, found)
-
-    def _repr_mimebundle_(self, include: Any = None, exclude: Any = None) -> dict[str, str]:
-        return {"text/plain": repr(self), "text/markdown": self.as_markdown(), "text/html": self.as_html()}
+        return section.format(self.headline, _findings_html(self._entries()))
