@@ -17,5 +17,5 @@ def advice_page(advice: Advice) -> str:
     require(advice, Advice, "advice", "what amp_lessons.advise returns")
     sections = [Markup("<section>{}</section>").format(each.as_html("h2")) for each in advice.all_sections()]
     if advice.audit is not None:
-        sections += sections_with_pictures(advice.audit.to_dict())
+        sections += sections_with_pictures(advice.audit)
     return page_of(advice.headline, Markup("\n").join(sections))

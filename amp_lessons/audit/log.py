@@ -6,12 +6,11 @@ Nothing here loads PyTorch before there is a step to write.
 from __future__ import annotations
 
 import importlib.util
-import json
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
-from amp_lessons._base.typed_json import finite
+from amp_lessons._base.typed_json import dumps
 from amp_lessons.audit.report.losses import AS_TRAINED
 
 if TYPE_CHECKING:
@@ -78,7 +77,7 @@ class JsonLines:
         """Write one line."""
         told = {name: _layer(each) for name, each in layers.items()}
         line = asdict(step) | {"layers": told, "findings": findings}
-        self._file.write(json.dumps(finite(line), allow_nan=False, ensure_ascii=False) + "\n")
+        self._file.write(dumps(line) + "\n")
         self._file.flush()
 
     def close(self) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import textwrap
 from collections.abc import Iterator
 from dataclasses import asdict
@@ -11,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from amp_lessons._base.render import Section, wrapped
 from amp_lessons._base.text.tables import Table
 from amp_lessons._base.text.words import counted, number
-from amp_lessons._base.typed_json import finite
+from amp_lessons._base.typed_json import dumps, plain
 
 if TYPE_CHECKING:
     from amp_lessons.audit.comparing.comparison import Comparison, OfModule, Parting
@@ -51,21 +50,7 @@ def as_json(comparison: Comparison) -> str:
     found = {name: value for name, value in vars(comparison).items() if name not in left_out}
     entry: dict[str, Any] = {"schema": SCHEMA, "version": VERSION, "as_explained": comparison.as_explained}
     entry |= {"a": asdict(comparison.a.how), "b": asdict(comparison.b.how)}
-    entry |= {name: _plain(value) for name, value in found.items()}
-    return json.dumps(finite(entry), indent=1, allow_nan=False, ensure_ascii=False) + "\n"
-
-
-def _plain(value: Any) -> Any:
-    """Return dataclasses, at any depth of tuples and mappings, as dictionaries."""
-    if isinstance(value, dict):
-        return {key: _plain(each) for key, each in value.items()}
-    if hasattr(value, "_asdict"):
-        return value._asdict()
-    if isinstance(value, (list, tuple)):
-        return [_plain(each) for each in value]
-    if not hasattr(value, "__dataclass_fields__"):
-        return value
-    return {name: _plain(getattr(value, name)) for name in value.__dataclass_fields__}
+    return dumps(entry | plain(found), indent=1) + "\n"
 
 
 def headline(comparison: Comparison) -> str:

@@ -13,7 +13,6 @@ from typing import Any
 from markupsafe import Markup
 
 from amp_lessons._base.text import prose
-from amp_lessons._base.text.describing import describe
 from amp_lessons._base.text.tables import Shown
 from amp_lessons._base.text.words import listed
 from amp_lessons.audit.explaining.message import Message, all_messages
@@ -45,12 +44,15 @@ class Explanation(Shown):
     source: str = ""
     seen_at: str = ""
 
-    def _parts(self) -> Iterator[tuple[str, str]]:
-        """Yield each sentence with its heading."""
+    def items(self) -> Iterator[tuple[str, str]]:
+        """Yield each sentence that helps with its heading."""
         yield "means", self.meaning
         yield "cure" if self.known else "look", self.cure
         if self.lesson:
             yield "lesson", f"{self.lesson} explains it"
+
+    def _parts(self) -> Iterator[tuple[str, str]]:
+        yield from self.items()
         if self.source:
             yield "from", " · ".join(filter(None, [_owner(self.source) + f"`{self.source}`", self.seen_at]))
 
@@ -108,6 +110,8 @@ def texts(problem: Any) -> Iterator[str]:
     elif isinstance(problem, BaseException):
         yield from map(_text, _chain(problem))
     else:
+        from amp_lessons._base.text.describing import describe  # it loads PyTorch
+
         raise TypeError(
             f"an exception, a warning or the text of one can be explained, not {describe(problem)}"
         )

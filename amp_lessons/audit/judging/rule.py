@@ -13,6 +13,7 @@ import torch
 from amp_lessons.audit.findings import Finding
 from amp_lessons.audit.recorder import events, graph
 from amp_lessons.audit.seen import PrecisionSeen, StepSeen
+from amp_lessons.formats.dtypes import dtype_name
 
 
 @dataclass(frozen=True)
@@ -85,11 +86,11 @@ class Memory:
     def precision(self) -> PrecisionSeen:
         """The precision that the training ran in so far."""
         return PrecisionSeen(
-            autocast=tuple(self.autocast),
+            autocast_names=tuple(map(dtype_name, self.autocast)),
             autocast_off=events.AutocastEntered in self.switched_off,
             scaler=bool(self.enabled_scalers),
             scaler_off=events.ScalerMade in self.switched_off,
-            by_hand=tuple(self.by_hand),
+            by_hand_names=tuple(map(dtype_name, self.by_hand)),
         )
 
     def known(self, optimizer: int | None) -> int | None:

@@ -10,8 +10,10 @@ from dataclasses import dataclass
 from datetime import datetime
 from functools import cache
 from importlib import metadata
+from typing import TYPE_CHECKING
 
-import torch
+if TYPE_CHECKING:
+    import torch
 
 
 @dataclass(frozen=True)
@@ -55,6 +57,8 @@ class Clock:
 
     def how(self, device: torch.device | None) -> How:
         """Say how the audit was done so far; ``device`` is the model's, None where none was seen."""
+        import torch  # whoever only reads a report does not wait for it
+
         return How(
             torch=torch.__version__,
             amp_lessons=_own_version(),
@@ -70,6 +74,8 @@ class Clock:
 def device_name(device: torch.device) -> str:
     """Return the product's name of a CPU or a CUDA GPU, of others their type."""
     if device.type == "cuda":
+        import torch
+
         return torch.cuda.get_device_name(device)
     if device.type != "cpu":
         return device.type
