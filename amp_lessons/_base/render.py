@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import textwrap
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -11,6 +11,7 @@ from markupsafe import Markup
 
 from amp_lessons._base.text import prose
 from amp_lessons._base.text.tables import Shown, Table
+from amp_lessons._base.text.words import shortened
 
 WIDTH = 80
 _SHORTEST_NAME = 16
@@ -132,11 +133,24 @@ class Section:
         if self.entries:
             yield entries_html(self.entries)
         if self.items:
-            said = (_TERM.format(prose.as_html(name), prose.as_html(each)) for name, each in self.items)
-            yield Markup("<dl>{}</dl>").format(_NOTHING.join(said))
+            yield terms_html(self.items)
         yield pictures
         if self.table is not None:
             yield self.table.as_html()
+
+
+def sections_html(
+    sections: Iterable[Section], pictures: Callable[[Section], Iterable[Markup]] = lambda _: ()
+) -> Markup:
+    """Render sections of a page, each with the pictures that belong to it."""
+    shown = (section.as_html("h2", Markup("\n").join(pictures(section))) for section in sections)
+    return Markup("\n").join(map(Markup("<section>{}</section>").format, shown))
+
+
+def terms_html(items: Iterable[tuple[str, str]]) -> Markup:
+    """Render sentences with a heading each."""
+    said = (_TERM.format(prose.as_html(name), prose.as_html(sentence)) for name, sentence in items)
+    return Markup("<dl>{}</dl>").format(_NOTHING.join(said))
 
 
 def points_html(points: Iterable[str]) -> Markup:
@@ -146,13 +160,10 @@ def points_html(points: Iterable[str]) -> Markup:
 
 
 def _table_lines(table: Table) -> Iterator[str]:
-    """Yield a table line by line; caption and notes are broken, rows lose the beginning of long names.
-
-    Names of layers differ at their end.
-    """
+    """Yield a table line by line; caption and notes are broken, rows lose the beginning of long names."""
     widths = [max(map(len, column)) for column in zip(table.head, *table.rows, strict=True)]
     room = max(_SHORTEST_NAME, WIDTH - 2 - sum(width + 2 for width in widths[1:]))
-    rows = [(name if len(name) <= room else f"…{name[1 - room :]}", *cells) for name, *cells in table.rows]
+    rows = [(shortened(name, room), *cells) for name, *cells in table.rows]
     for line in str(Table(table.head, rows, table.caption, table.notes)).splitlines():
         too_long = len(line) + 2 > WIDTH and line in (table.caption, *table.notes)
         yield from wrapped(line, "  ") if too_long else [f"  {line}"]

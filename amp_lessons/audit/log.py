@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
 from amp_lessons._base.typed_json import dumps
-from amp_lessons.audit.report.losses import AS_TRAINED
 
 if TYPE_CHECKING:
     from amp_lessons.audit.seen import LayerStep, StepSeen
@@ -118,12 +117,11 @@ class TensorBoard:
 
 def _layer(seen: LayerStep) -> dict[str, Any]:
     """Return what is told of a layer; ``lost`` is the fraction of its gradients' norm that becomes zero."""
-    censuses = ({} if seen.census is None else {AS_TRAINED: seen.census}) | dict(seen.counterfactual)
     return {
         "norm": seen.norm,
         "zero_fraction": seen.zero_fraction,
         "lost_update_fraction": seen.lost_update_fraction,
-        "lost": {name: each.underflow_norm_fraction for name, each in censuses.items() if each.at_stake},
+        "lost": {name: each.underflow_norm_fraction for name, each in seen.censuses.items() if each.at_stake},
     }
 
 

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     import torch
 
 Phase = Literal["forward", "backward"]
+AS_TRAINED = "as trained"  # the format that autocast used, at the loss scale
 
 
 @dataclass(frozen=True)
@@ -89,6 +90,11 @@ class LayerStep:
     norm: float
     zero_fraction: float
     lost_update_fraction: float | None = None
+
+    @property
+    def censuses(self) -> dict[str, Census]:
+        """The censuses by format, that of the format that autocast used first, under ``AS_TRAINED``."""
+        return ({} if self.census is None else {AS_TRAINED: self.census}) | dict(self.counterfactual)
 
 
 @dataclass(frozen=True)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from amp_lessons._base.render import Section, wrapped
 from amp_lessons._base.text.tables import Table
-from amp_lessons._base.text.words import counted, number
+from amp_lessons._base.text.words import counted, number, shortened
 from amp_lessons._base.typed_json import dumps, plain
 
 if TYPE_CHECKING:
@@ -175,7 +175,7 @@ def _modules(comparison: Comparison, most: int) -> Section:
 
 
 def _cells(of: OfModule) -> tuple[str, ...]:
-    name = of.module if len(of.module) <= _LONGEST_NAME else f"…{of.module[1 - _LONGEST_NAME :]}"
+    name = shortened(of.module, _LONGEST_NAME)
     short = "/".join(dict.fromkeys(_SHORT.get(each, each) or "–" for each in of.formats))
     return name, short, _say(of.difference), _say(of.noise_floor), _say(of.gradient_difference), _say(of.own)
 

@@ -12,6 +12,7 @@ from typing import Any
 
 from markupsafe import Markup
 
+from amp_lessons._base.render import terms_html
 from amp_lessons._base.text import prose
 from amp_lessons._base.text.tables import Shown
 from amp_lessons._base.text.words import listed
@@ -76,16 +77,9 @@ class Explanation(Shown):
 
     def as_html(self) -> Markup:
         """Render the same as HTML; what the message says is never taken for markup."""
-        item = Markup("<dt><em>{}</em></dt><dd>{}</dd>")
         return Markup(
-            '<section class="amp-explanation" aria-label="Explanation"><p><code>{said}</code></p>'
-            "<dl>{parts}</dl></section>"
-        ).format(
-            said=self.said or "(no message)",
-            parts=Markup("").join(
-                item.format(heading, prose.as_html(sentence)) for heading, sentence in self._parts()
-            ),
-        )
+            '<section class="amp-explanation" aria-label="Explanation"><p><code>{}</code></p>{}</section>'
+        ).format(self.said or "(no message)", terms_html(self._parts()))
 
 
 def _owner(source: str) -> str:

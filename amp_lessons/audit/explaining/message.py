@@ -10,24 +10,9 @@ from amp_lessons._base.entries import read_entries
 
 # By where one meets them, in files of these names in the folder `messages`; no two match the same message.
 ABOUT = (
-    "scaler",
-    "autocast",
-    "optimizers",
-    "dtypes",
-    "kernels",
-    "numbers",
-    "float8",
-    "tf32",
-    "sharding",
-    "compiling",
-    "frameworks",
-    "apple",
-    "trainers",
-    "attention",
-    "quantized",
-    "logs",
-    "jax",
-)
+    "scaler", "autocast", "optimizers", "dtypes", "kernels", "numbers", "float8", "tf32", "sharding",
+    "compiling", "frameworks", "apple", "trainers", "attention", "quantized", "logs", "jax",
+)  # fmt: skip
 
 
 @dataclass(frozen=True)

@@ -26,11 +26,11 @@ from amp_lessons._base.drawing.style import (
     dtype_colour,
     house_style,
 )
-from amp_lessons._base.text.words import fraction
-from amp_lessons.audit.report.losses import AS_TRAINED, LossMap
+from amp_lessons._base.text.words import fraction, shortened
+from amp_lessons.audit.report.losses import LossMap
 from amp_lessons.audit.report.report import Report
 from amp_lessons.audit.report.steps import by_optimizer
-from amp_lessons.audit.seen import StepSeen
+from amp_lessons.audit.seen import AS_TRAINED, StepSeen
 
 CURVES_IN = 2.4
 _ROW_IN, _MARGINS_IN = 0.22, 0.95
@@ -61,7 +61,9 @@ def draw_map(axes: Axes, losses: LossMap) -> None:
     axes.set_facecolor(UNKNOWN)
     # small shares differ most in what they mean: the root gives them room
     image = axes.imshow(shares, aspect="auto", cmap=LOST, norm=PowerNorm(0.5, 0, 1), interpolation="nearest")
-    axes.set_yticks(range(len(losses.layers)), [_shortened(name) for name in losses.layers], fontsize=SMALL)
+    axes.set_yticks(
+        range(len(losses.layers)), [shortened(name, _LONGEST_NAME) for name in losses.layers], fontsize=SMALL
+    )
     places = sorted({round(p) for p in np.linspace(0, len(losses.steps) - 1, 8)}) if losses.steps else []
     axes.set_xticks(places, [f"{losses.steps[place] + 1:,}" for place in places])
     axes.set_xlabel("optimizer step")
@@ -116,11 +118,6 @@ def draw_layer(axes: Axes, curves: Mapping[str, Mapping[int, float]], used: str)
     axes.grid(axis="y", color=GRID)
     axes.set(xlabel="optimizer step", ylabel="become zero")
     axes.legend(loc="center left", bbox_to_anchor=(1.01, 0.5), fontsize=9)
-
-
-def _shortened(name: str) -> str:
-    """Leave out the beginning of a long name: layers differ at its end."""
-    return name if len(name) <= _LONGEST_NAME else f"…{name[1 - _LONGEST_NAME :]}"
 
 
 HEIGHT_IN = 3.9

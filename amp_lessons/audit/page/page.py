@@ -12,12 +12,13 @@ from typing import TYPE_CHECKING
 
 from markupsafe import Markup
 
-from amp_lessons._base.render import Section, paragraphs_html
+from amp_lessons._base.render import Section, paragraphs_html, sections_html
 from amp_lessons._base.text.page import whole_page
 from amp_lessons._base.text.words import fraction
-from amp_lessons.audit.report.losses import AS_TRAINED, LossMap, formats_of, loss_map, used_format
+from amp_lessons.audit.report.losses import LossMap, formats_of, loss_map, used_format
 from amp_lessons.audit.report.rendering import CASTS, LAYERS, STEPS, sections_of
 from amp_lessons.audit.report.report import Report
+from amp_lessons.audit.seen import AS_TRAINED
 
 if TYPE_CHECKING:
     from amp_lessons.audit import Seen
@@ -46,10 +47,9 @@ def report_of(audit: Seen | Report) -> Report:
 
 def page(report: Report, *more: Section) -> str:
     """Return a whole HTML page of a report, with ``more`` sections below its own."""
-    below = (Markup("<section>{}</section>").format(each.as_html("h2")) for each in more)
-    sections = Markup("\n").join([*sections_with_pictures(report), *below])
     title, *others = report.opening()
-    return page_of(title, paragraphs_html(others) + sections)
+    sections = [sections_with_pictures(report), *([sections_html(more)] if more else [])]
+    return page_of(title, paragraphs_html(others) + Markup("\n").join(sections))
 
 
 def page_of(title: str, sections: Markup) -> str:
@@ -57,15 +57,14 @@ def page_of(title: str, sections: Markup) -> str:
     return whole_page(title, sections, _STYLE)
 
 
-def sections_with_pictures(report: Report) -> Iterator[Markup]:
-    """Yield the sections of a report, each with what is to be seen of it."""
-    shown = _pictures if _can_draw() else _instead_of_pictures
-    for section in sections_of(report, _MOST_LAYERS):
-        pictures = Markup("\n").join(shown(section, report))
-        yield Markup("<section>{}</section>").format(section.as_html("h2", pictures))
+def sections_with_pictures(report: Report) -> Markup:
+    """Render the sections of a report, each with what is to be seen of it."""
+    shown = _pictures if can_draw() else _instead_of_pictures
+    return sections_html(sections_of(report, _MOST_LAYERS), lambda section: shown(section, report))
 
 
-def _can_draw() -> bool:
+def can_draw() -> bool:
+    """Whether matplotlib is there."""
     try:
         importlib.import_module("matplotlib.figure")
     except ImportError:

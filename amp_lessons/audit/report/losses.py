@@ -7,14 +7,14 @@ from collections.abc import Iterable, Sequence, Set
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
-from amp_lessons.audit.seen import LayerSeen, LayerStep
+from amp_lessons._base.text.words import fraction
+from amp_lessons.audit.seen import AS_TRAINED, LayerSeen
 from amp_lessons.scaling.fates import Census
 
 if TYPE_CHECKING:
     from amp_lessons.audit.report.report import Report
 
 By = Literal["count", "norm"]
-AS_TRAINED = "as trained"  # the format that autocast used, at the loss scale
 
 
 @dataclass(frozen=True)
@@ -23,6 +23,9 @@ class Loss:
 
     count: float
     norm: float
+
+    def __str__(self) -> str:
+        return f"{fraction(self.count)} / {fraction(self.norm)}"
 
 
 @dataclass(frozen=True)
@@ -64,10 +67,8 @@ class LayerRow:
 
 def formats_of(report: Report) -> tuple[str, ...]:
     """Return the formats for which there are numbers, the one that was used first."""
-    known: dict[str, None] = {}
-    for layer in report.layers.values():
-        for step in layer.history:
-            known |= dict.fromkeys(_formats(step))
+    steps = (step for layer in report.layers.values() for step in layer.history)
+    known = dict.fromkeys(name for step in steps for name in step.censuses)
     return tuple(sorted(known, key=lambda name: name != AS_TRAINED))
 
 
@@ -80,8 +81,15 @@ def used_format(report: Report) -> str:
 def layer_rows(report: Report) -> list[LayerRow]:
     """Return all layers, those that lose most first: in training, then in the formats that were not used."""
     skipped = {step.index for step in report.steps if not step.happened}
+    nothing = Loss(0.0, 0.0)
+
+    def badness(row: LayerRow) -> tuple[float, ...]:
+        trained = row.losses.get(AS_TRAINED) or nothing
+        others = [(loss or nothing).norm for name, loss in row.losses.items() if name != AS_TRAINED]
+        return trained.norm, trained.count, row.lost_updates or 0.0, *others
+
     rows = [_row(layer, skipped) for layer in report.layers.values()]
-    return sorted(rows, key=_badness, reverse=True)
+    return sorted(rows, key=badness, reverse=True)
 
 
 def loss_map(report: Report, number_format: str, by: By, most: int) -> LossMap:
@@ -96,22 +104,17 @@ def loss_map(report: Report, number_format: str, by: By, most: int) -> LossMap:
 
 def layer_curves(report: Report, layer: str, by: By) -> dict[str, dict[int, float]]:
     """Return what one layer loses in each format, by step; empty for a layer that is not known."""
-    found = [each for each in report.layers.values() if each.name == layer]
-    return {name: _history(each, name, by) for each in found for name in formats_of(report)}
+    found = report.layers.get(layer)
+    return {} if found is None else {name: _history(found, name, by) for name in formats_of(report)}
 
 
 def _history(layer: LayerSeen, number_format: str, by: By) -> dict[int, float]:
-    losses = ((step.step, _loss_at(step, number_format, by)) for step in layer.history)
-    return {step: loss for step, loss in losses if loss is not None}
-
-
-def _loss_at(step: LayerStep, number_format: str, by: By) -> float | None:
-    census = _census(step, number_format)
-    if census is None or not census.at_stake:  # an overflow, say, has left nothing that could be lost
-        return None
+    """Return what is lost by step; an overflow, say, leaves nothing that could be."""
+    found = ((step.step, step.censuses.get(number_format)) for step in layer.history)
+    known = {step: census for step, census in found if census is not None and census.at_stake}
     if by == "count":
-        return census.underflow_fraction
-    return None if census.norm is None else census.underflow_norm_fraction
+        return {step: census.underflow_fraction for step, census in known.items()}
+    return {step: each.underflow_norm_fraction for step, each in known.items() if each.norm is not None}
 
 
 def _mean(shares: Iterable[float]) -> float:
@@ -123,25 +126,16 @@ def _row(layer: LayerSeen, skipped: Set[int]) -> LayerRow:
     history = layer.history
     # clipping by an infinite norm makes zeros of the gradients that a skipped step throws away
     made = [step for step in history if step.step not in skipped] or history
-    formats = dict.fromkeys(name for step in history for name in _formats(step))
+    formats = dict.fromkeys(name for step in history for name in step.censuses)
     updates = [s.lost_update_fraction for s in history if s.lost_update_fraction is not None]
     return LayerRow(
         name=layer.name,
         parameters=layer.parameters,
-        losses={name: _together([_census(step, name) for step in history]) for name in formats},
+        losses={name: _together([step.censuses.get(name) for step in history]) for name in formats},
         zeros=_mean(step.zero_fraction for step in made),
         lost_updates=sum(updates) / len(updates) if updates else None,
         unusual={what: dtype for what, dtype in layer.dtype_names.items() if _is_unusual(what, dtype)},
     )
-
-
-def _formats(step: LayerStep) -> list[str]:
-    used = [AS_TRAINED] if step.census is not None else []
-    return [*used, *step.counterfactual]
-
-
-def _census(step: LayerStep, number_format: str) -> Census | None:
-    return step.census if number_format == AS_TRAINED else step.counterfactual.get(number_format)
 
 
 def _together(censuses: Sequence[Census | None]) -> Loss | None:
@@ -152,13 +146,6 @@ def _together(censuses: Sequence[Census | None]) -> Loss | None:
     lost_norm = math.hypot(*(census.underflowed_norm or 0.0 for census in known))
     count = sum(census.underflowed for census in known)
     return Loss(count / at_stake, lost_norm / norm if norm else 0.0) if at_stake else None
-
-
-def _badness(row: LayerRow) -> tuple[float, ...]:
-    nothing = Loss(0.0, 0.0)
-    trained = row.losses.get(AS_TRAINED) or nothing
-    others = [(loss or nothing).norm for name, loss in row.losses.items() if name != AS_TRAINED]
-    return trained.norm, trained.count, row.lost_updates or 0.0, *others
 
 
 def _is_unusual(what: str, dtype: str) -> bool:

@@ -13,8 +13,9 @@ from amp_lessons.audit.catalogue import ROWS
 from amp_lessons.audit.catalogue.rows import COSTS
 from amp_lessons.audit.report import steps
 from amp_lessons.audit.report.finding import entry_of
-from amp_lessons.audit.report.losses import AS_TRAINED, LayerRow, Loss, formats_of, layer_rows, used_format
+from amp_lessons.audit.report.losses import LayerRow, formats_of, layer_rows, used_format
 from amp_lessons.audit.report.steps import LOST_UPDATES, ranks_table
+from amp_lessons.audit.seen import AS_TRAINED
 
 if TYPE_CHECKING:
     from amp_lessons.audit.report.report import Report
@@ -68,7 +69,16 @@ def what_ran(report: Report) -> Iterator[str]:
     ran, steps_seen = report.precision, report.steps
     if ran is None or not steps_seen:
         return
-    parts = [_say_autocast(ran), *_say_weights(report), *_say_scaler(ran)]
+    parts = [_say_autocast(ran)]
+    named = [item for layer in report.layers.values() for item in layer.dtype_names.items()]
+    if weights := {dtype: None for name, dtype in named if "." not in name and name != "output"}:
+        parts.append(f"weights in {listed(list(weights))}")
+    if ran.scaler:
+        parts.append("scaler on")
+    elif ran.scaler_off:
+        parts.append("scaler switched off")
+    elif "fp16" in (*ran.autocast_names, *ran.by_hand_names):
+        parts.append("no scaler")
     if not ran.scaler and any(step.scale != 1.0 for step in steps_seen):
         parts.append("loss scaled by hand")
     if skipped := sum(not step.happened for step in steps_seen):
@@ -81,22 +91,6 @@ def _say_autocast(ran: PrecisionSeen) -> str:
         return f"{listed(ran.autocast_names)} autocast"
     off = "autocast asked for, and switched off" if ran.autocast_off else "no autocast"
     return f"{listed(ran.by_hand_names)} by hand, {off}" if ran.by_hand_names else off
-
-
-def _say_weights(report: Report) -> Iterator[str]:
-    named = [layer.dtype_names.items() for layer in report.layers.values()]
-    dtypes = {dtype: None for each in named for name, dtype in each if "." not in name and name != "output"}
-    if dtypes:
-        yield f"weights in {listed(list(dtypes))}"
-
-
-def _say_scaler(ran: PrecisionSeen) -> Iterator[str]:
-    if ran.scaler:
-        yield "scaler on"
-    elif ran.scaler_off:
-        yield "scaler switched off"
-    elif "fp16" in (*ran.autocast_names, *ran.by_hand_names):
-        yield "no scaler"
 
 
 def sections_of(report: Report, most_layers: int = MOST_LAYERS) -> Iterator[Section]:
@@ -171,7 +165,7 @@ def _layers(report: Report, most: int) -> Iterator[Section]:
         (
             row.name,
             fraction(row.zeros),
-            *([_say_loss(row.losses.get(AS_TRAINED))] if trained else []),
+            *([f"{row.losses.get(AS_TRAINED) or '–'}"] if trained else []),
             "–" if row.lost_updates is None else fraction(row.lost_updates),
         )
         for row in rows[:most]
@@ -186,7 +180,8 @@ def _casts(report: Report, most: int) -> Iterator[Section]:
     rows, names = layer_rows(report), [name for name in formats_of(report) if name != AS_TRAINED]
     if not rows or not names:
         return
-    cells = [(row.name, *(_say_norm(row.losses.get(name)) for name in names)) for row in rows[:most]]
+    losses = ((row.name, [row.losses.get(name) for name in names]) for row in rows[:most])
+    cells = [(name, *("–" if each is None else fraction(each.norm) for each in of)) for name, of in losses]
     caption = "Fraction of each layer's gradient, by norm, that a cast would make zero"
     yield Section(CASTS, table=Table(("layer", *names), cells, caption, _left_out(rows, most)))
 
@@ -204,14 +199,6 @@ def _unusual(rows: list[LayerRow]) -> Iterator[tuple[str, str]]:
             by_what.setdefault(said, []).append(row.name)
     for said, (first, *others) in by_what.items():
         yield "unusual dtypes", f"{said}, in `{first}`" + (f" and {len(others)} more" if others else "")
-
-
-def _say_loss(loss: Loss | None) -> str:
-    return "–" if loss is None else f"{fraction(loss.count)} / {fraction(loss.norm)}"
-
-
-def _say_norm(loss: Loss | None) -> str:
-    return "–" if loss is None else fraction(loss.norm)
 
 
 def _how(report: Report) -> Iterator[str]:

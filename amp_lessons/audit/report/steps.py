@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from amp_lessons._base.text.tables import Table
 from amp_lessons._base.text.words import fraction, listed, number, power_of_two
-from amp_lessons.audit.seen import RankSeen, ScaleFrom, StepSeen
+from amp_lessons.audit.seen import RankSeen, StepSeen
 
 if TYPE_CHECKING:
     from amp_lessons.audit.report.report import Report
@@ -125,18 +125,14 @@ def ranks_table(report: Report) -> Table:
 
 
 def _row_of_rank(rank: RankSeen) -> tuple[str, ...]:
+    scaled = any(each.scale != 1.0 for each in rank.scales)
     return (
         str(rank.rank),
         f"{rank.steps:,}",
         ", ".join(_few(str(step + 1) for step in rank.skipped)) or "none",
-        ", ".join(_few(_say_scale(each.scale) for each in _scales(rank))) or "–",
+        ", ".join(_few(_say_scale(each.scale) for each in rank.scales)) if scaled else "–",
         textwrap.shorten(rank.ended, _LONGEST, placeholder=" …") or "well",
     )
-
-
-def _scales(rank: RankSeen) -> tuple[ScaleFrom, ...]:
-    """Return the loss scales of a rank, none where all it had was 1."""
-    return () if all(each.scale == 1.0 for each in rank.scales) else rank.scales
 
 
 def _few(words: Iterable[str]) -> Iterator[str]:

@@ -18,8 +18,9 @@ from pathlib import Path
 from typing import Any
 
 from amp_lessons.audit.findings import INPUT_OF
-from amp_lessons.audit.report.losses import AS_TRAINED, layer_rows
+from amp_lessons.audit.report.losses import layer_rows
 from amp_lessons.audit.report.report import Report
+from amp_lessons.audit.seen import AS_TRAINED
 from amp_lessons.audit.trying.outcome import AS_IT_IS, Run, Tried
 from amp_lessons.audit.trying.trial import Trial
 from amp_lessons.cli.audit import parent

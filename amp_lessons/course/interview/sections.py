@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from markupsafe import Markup
 
-from amp_lessons._base.render import InSections, Section, points_html, wrapped
+from amp_lessons._base.render import InSections, points_html, wrapped
 from amp_lessons._base.text import prose
 
 
@@ -25,10 +25,6 @@ class ToldInSections(InSections):
         """What it is about, and how it went, in one sentence."""
         raise NotImplementedError
 
-    def sections(self) -> Iterator[tuple[str, list[str]]]:
-        """Yield each section's heading with its sentences."""
-        raise NotImplementedError
-
     def appendix(self, level: str = "h4") -> Markup:
         """Render what a page to print has beside the report, below headings of ``level``; nothing, mostly."""
         return Markup("")
@@ -40,10 +36,6 @@ class ToldInSections(InSections):
     def _head_lines(self) -> list[str]:
         return wrapped(self.heading, hyphens=False)
 
-    def all_sections(self) -> Iterator[Section]:
-        """Yield a section for each heading with its sentences."""
-        return (Section(title, points=tuple(sentences)) for title, sentences in self.sections())
-
     def __str__(self) -> str:
         return "\n\n".join(filter(None, [super().__str__(), self.message]))
 
@@ -54,8 +46,8 @@ class ToldInSections(InSections):
     def as_html(self, level: str = "h4") -> Markup:
         """Render headings of ``level`` and lists."""
         parts = [Markup("<p><strong>{}</strong></p>").format(prose.as_html(self.heading))]
-        for title, sentences in self.sections():
-            heading = Markup("<{0}>{1}</{0}>").format(Markup(level), title)
-            parts.append(heading + points_html(sentences))
-        message = Markup("<p>{}</p>").format(self.message) if self.message else None
-        return Markup("\n").join([*parts, *([message] if message else [])])
+        for section in self.all_sections():
+            heading = Markup("<{0}>{1}</{0}>").format(Markup(level), section.title)
+            parts.append(heading + points_html(section.points))
+        message = [Markup("<p>{}</p>").format(self.message)] if self.message else []
+        return Markup("\n").join([*parts, *message])

@@ -9,8 +9,8 @@ import pytest
 import torch
 
 from amp_lessons.audit.report import steps
-from amp_lessons.audit.report.losses import AS_TRAINED, layer_curves, layer_rows, loss_map, used_format
-from amp_lessons.audit.seen import LayerSeen, StepSeen
+from amp_lessons.audit.report.losses import layer_curves, layer_rows, loss_map, used_format
+from amp_lessons.audit.seen import AS_TRAINED, LayerSeen, StepSeen
 from amp_lessons.formats.dtypes import dtype_name
 from tests.audit.report.samples import GRADIENTS, layer_step, report
 

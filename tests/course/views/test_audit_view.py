@@ -16,7 +16,8 @@ from torch import nn
 
 from amp_lessons import audit, views
 from amp_lessons.audit.page.drawings import map_picture, timeline_picture
-from amp_lessons.audit.report.losses import AS_TRAINED, LossMap
+from amp_lessons.audit.report.losses import LossMap
+from amp_lessons.audit.seen import AS_TRAINED
 from amp_lessons.course.views import AuditView
 from amp_lessons.course.views.widgets import audit as widget
 from amp_lessons.course.views.widgets.audit import MOST_ROWS, audit_picture

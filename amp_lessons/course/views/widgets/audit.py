@@ -27,8 +27,9 @@ from amp_lessons.audit.page.drawings import (
 )
 from amp_lessons.audit.page.page import report_of, say_format, say_worst
 from amp_lessons.audit.report.finding import entry_of
-from amp_lessons.audit.report.losses import AS_TRAINED, By, formats_of, layer_curves, loss_map, used_format
+from amp_lessons.audit.report.losses import By, formats_of, layer_curves, loss_map, used_format
 from amp_lessons.audit.report.steps import by_optimizer, remarks
+from amp_lessons.audit.seen import AS_TRAINED
 from amp_lessons.course.views.base.controls import ControlValue, dropdown, row
 from amp_lessons.course.views.base.view import View
 
