@@ -47,7 +47,8 @@ class Sighting(Finding):
 
     ``likely`` says why a finding is only probable; it is empty where what the message says has happened.
     ``count`` is how often it was seen, ``first_step`` before which optimizer step, from 0, it was first;
-    ``lesson`` is the number of the lesson that explains it, ``ranks`` are those that saw it, of several.
+    ``lesson`` is the number of the lesson that explains it, ``ranks`` are those that saw it, of several;
+    ``count`` is then that of the rank that saw it most often.
     """
 
     JSON_KEYS: ClassVar = (

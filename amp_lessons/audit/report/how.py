@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import platform
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import datetime
 from functools import cache
-from importlib import metadata
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -57,7 +55,9 @@ class Clock:
 
     def how(self, device: torch.device | None) -> How:
         """Say how the audit was done so far; ``device`` is the model's, None where none was seen."""
-        import torch  # whoever only reads a report does not wait for it
+        import platform  # whoever only reads a report waits for none of these
+
+        import torch
 
         return How(
             torch=torch.__version__,
@@ -86,6 +86,8 @@ def device_name(device: torch.device) -> str:
 
 @cache
 def _own_version() -> str:
+    from importlib import metadata
+
     try:
         return metadata.version("amp-lessons")
     except metadata.PackageNotFoundError:

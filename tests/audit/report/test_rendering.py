@@ -117,12 +117,6 @@ def test_a_code_leads_to_its_place_on_the_site():
     assert 'id="code-clip_before_unscale"' in page.body
 
 
-def test_notebooks_get_all_three():
-    bundle = report()._repr_mimebundle_()
-    assert set(bundle) == {"text/plain", "text/markdown", "text/html"}
-    assert bundle["text/plain"] == str(report())
-
-
 def test_a_finding_of_a_check_keeps_its_own_heading():
     plain = Finding("closure", "failed", "a closure was given", "leave it out")
     seen = Sighting("closure", "failed", "a closure was given", "leave it out")
