@@ -74,11 +74,8 @@ def keys_of(kind: Hashable) -> dict[str, tuple[str, Any]]:
         return {name: (name, hint) for name, hint in hints.items()}
     found = {each.metadata.get("key", each.name): (each.name, hints[each.name]) for each in fields(kind)}
     keys = getattr(kind, "JSON_KEYS", found)
-    return {key: found.get(key) or (key, _type_of(getattr(kind, key))) for key in keys}
-
-
-def _type_of(follows: property) -> Any:
-    return get_type_hints(follows.fget)["return"] | None
+    follows = {key: get_type_hints(getattr(kind, key).fget)["return"] for key in keys if key not in found}
+    return {key: found[key] if key in found else (key, follows[key] | None) for key in keys}
 
 
 def _as_it_is(value: Any) -> Any:
@@ -175,8 +172,12 @@ class _Reader:
                     raise TypeError(f"{key}: {error}") from error
             if self._whole and (missing := keys.keys() - found.keys()):
                 raise TypeError(f"it lacks {', '.join(sorted(missing))}")
-            fields = {name: found[key] for key, name in given.items() if key in found}
-            return kind(**fields) if self._unknown_too else kind(**fields, **unknown)
+            fields = {name: found.pop(key) for key, name in given.items() if key in found}
+            value = kind(**fields) if self._unknown_too else kind(**fields, **unknown)
+            for key, follows in found.items():
+                if follows is None and _told(value, key) is not None:
+                    raise TypeError(f"{key}: it is None")
+            return value
 
         return record
 

@@ -53,6 +53,6 @@ def _with_added(document: dict[str, Any]) -> dict[str, Any]:
     added: dict[str, Any] = {"precision": None} | document
     if added["precision"] is not None:
         added["precision"] = {"by_hand": []} | added["precision"]
-    if "steps" in document:
+    if isinstance(document.get("steps"), list):
         added["steps"] = [{"backwards": 1} | step for step in document["steps"]]
     return added
