@@ -16,6 +16,7 @@ from amp_lessons.audit.rules.past import Past
 from amp_lessons.audit.rules.rows import weight
 from amp_lessons.audit.rules.rule import RULES, AtTheEnd, Verdict
 from amp_lessons.audit.seen import PrecisionSeen, StepSeen
+from amp_lessons.formats.dtypes import dtype_name
 
 _Found = dict[tuple[str, events.Line], tuple[Verdict, int, int]]  # verdict, first step, how often
 
@@ -44,11 +45,11 @@ class Judge:
         """The precision that the training ran in so far."""
         seen = self._past.precision
         return PrecisionSeen(
-            autocast=tuple(seen.autocast),
+            autocast_names=tuple(map(dtype_name, seen.autocast)),
             autocast_off=events.AutocastEntered in seen.off,
             scaler=seen.scaled,
             scaler_off=events.ScalerMade in seen.off,
-            by_hand=tuple(seen.by_hand),
+            by_hand_names=tuple(map(dtype_name, seen.by_hand)),
         )
 
     def sightings(self) -> tuple[Sighting, ...]:
