@@ -10,7 +10,6 @@ import pytest
 import torch
 
 from amp_lessons.devices import fp32_products
-from tests.stored_lessons import text
 
 matmul, cudnn = torch.backends.cuda.matmul, torch.backends.cudnn
 
@@ -92,8 +91,6 @@ def test_the_switch_for_everything_reaches_cudnns_layers_since_2_13() -> None:
     release = tuple(map(int, torch.__version__.split(".")[:2]))
     if release < (2, 10):
         pytest.skip("2.9 keeps its settings in another form")
-    for lesson, cell in (("02", "tf32-quiz-text"), ("05", "tf32-text")):
-        assert "Before PyTorch 2.13" in text(lesson, cell)
     _in_a_process_of_its_own(_check_the_switch_for_everything, release, start="spawn")
 
 
@@ -106,7 +103,6 @@ def _check_cudnns_older_switch() -> None:
 
 def test_cudnns_older_switch_raises_after_the_newer_one_and_so_does_flags() -> None:
     _in_a_process_of_its_own(_check_cudnns_older_switch, start="spawn")
-    assert "cuDNN's raises, even on entering `cudnn.flags()`" in text("02", "tf32-why")
 
 
 @pytest.mark.gpu

@@ -51,7 +51,7 @@ def test_the_package_itself_loads_nothing():
 
 def test_watching_a_training_loads_neither_reports_nor_explanations_nor_what_runs_models():
     loaded = modules_loaded("import amp_lessons.audit.watch")
-    assert "amp_lessons.audit.judging.judge" in loaded
+    assert "amp_lessons.audit.rules.judge" in loaded
     ours = {".".join(name.split(".")[1:3]) for name in loaded if name.startswith("amp_lessons.")}
     assert not {name for name in ours if name.startswith(("autocast", "devices", "measure", "views"))}
     assert not {"audit.explaining", "formats.blocks", "formats.sums", "scaling.backward"} & ours

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
 import math
 import re
 from pathlib import Path
@@ -11,12 +10,10 @@ from types import SimpleNamespace
 import pytest
 import torch
 from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard
-from torch.distributed.tensor import DTensor
 from torch.distributed.tensor.debug import CommDebugMode
 from torch.nn.functional import binary_cross_entropy_with_logits
 
 from amp_lessons import autocast, clinic, measure, pretrained
-from amp_lessons.course.clinic.causes import ENDS
 from amp_lessons.parallel.traffic import fake_group
 from tests.stored_lessons import cells, printed, text
 from tests.test_packaging import ROOT
@@ -57,39 +54,6 @@ def test_no_code_cell_of_the_lesson_is_longer_than_twenty_lines_stubs_included()
 
 
 # --- 07: real models
-@pytest.mark.parametrize("activation", ["relu", "gated-gelu"])
-def test_t5_loaded_in_fp16_keeps_a_layer_in_fp32_and_after_half_clamps_inf_in_silence(activation, tmp_path):
-    transformers = pytest.importorskip("transformers", minversion="5")
-    sizes = {"d_model": 16, "d_kv": 4, "d_ff": 64, "num_layers": 2, "num_heads": 4}
-    config = transformers.T5Config(vocab_size=50, feed_forward_proj=activation, **sizes)
-    torch.manual_seed(0)
-    model = transformers.T5EncoderModel(config).eval()
-    for name, weight in model.named_parameters():
-        if name.endswith("wo.weight"):
-            weight.data.normal_().mul_(1e4)  # so that its outputs pass 65,504
-    model.save_pretrained(tmp_path)
-    loaded = transformers.T5EncoderModel.from_pretrained(tmp_path, dtype=torch.float16).eval()
-    tokens = torch.arange(8)[None]
-    with torch.no_grad():
-        exact, in_fp16 = (each(tokens).last_hidden_state.float() for each in (model, loaded))
-        overflows = []
-        for module in (halved := model.half()).modules():
-            module.register_forward_hook(lambda _, __, out: overflows.append(_has_inf(out)))
-        after_half = halved(tokens).last_hidden_state.float()
-    kinds = {str(p.dtype) for name, p in loaded.named_parameters() if name.endswith("wo.weight")}
-    assert kinds == {"torch.float32"}
-    assert loaded.dtype == torch.float16
-    assert (in_fp16 - exact).norm() < 0.01 * exact.norm()
-    assert any(overflows)
-    assert after_half.isfinite().all()
-    assert (after_half - exact).norm() > 0.2 * exact.norm()
-    assert "after `.half()` it clamps inf, in silence" in text("07", "inference-why")
-
-
-def _has_inf(out) -> bool:
-    return isinstance(out, torch.Tensor) and bool(out.isinf().any())
-
-
 def norm_after_decay_and_noise(dtype: torch.dtype, lr: float, size: float) -> float:
     """By which part of a weight's norm fused AdamW's decay shortens it, with noise for gradients."""
     norms = []
@@ -107,10 +71,9 @@ def norm_after_decay_and_noise(dtype: torch.dtype, lr: float, size: float) -> fl
 @pytest.mark.parametrize(
     ("lr", "size", "said", "least", "most"),
     [
-        (2e-5, 0.05, "nothing at 2·10⁻⁵", -0.05, 0.05),
-        (3e-4, 0.05, "a fifth at 3·10⁻⁴", 0.15, 0.3),
-        (1e-3, 0.05, "most survives at a rate of 10⁻³", 0.7, 1.0),
-        (3e-4, 0.02, "of weights of 0.02, three quarters at 3·10⁻⁴", 0.65, 0.85),
+        (1e-3, 0.05, "here most of the decay survives", 0.7, 1.0),
+        (3e-4, 0.05, "with a smaller learning rate less", 0.15, 0.3),
+        (3e-4, 0.02, "the step against the weight's spacing counts", 0.65, 0.85),
     ],
 )
 def test_how_much_decay_a_fused_adam_keeps_in_bf16_hangs_on_rate_and_size(lr, size, said, least, most):
@@ -119,15 +82,6 @@ def test_how_much_decay_a_fused_adam_keeps_in_bf16_hangs_on_rate_and_size(lr, si
     )
     assert least < in_bf16 / in_fp32 < most
     assert said in text("11", "decay-why")
-
-
-@pytest.mark.skipif(TORCH < (2, 12), reason="came with PyTorch 2.12")
-def test_cudas_fused_adam_takes_moments_in_bf16_before_2_15():
-    header = Path(torch.__file__).parent / "include/ATen/native/cuda/fused_adam_utils.cuh"
-    if not header.exists():
-        pytest.skip("this wheel has no headers of CUDA's kernels")
-    assert "validate_mixed_precision_dtypes" in header.read_text("utf-8")
-    assert "from PyTorch 2.12 on" in text("07", "decay-why")
 
 
 @pytest.mark.skipif(TORCH < (2, 10), reason="grad_dtype came with PyTorch 2.10")
@@ -205,42 +159,6 @@ def test_accelerate_casts_what_is_trained_up_to_fp32_before_it_shards():
         assert sharded("bf16") == [*frozen, (True, torch.float32), (True, torch.float32)]
     for said in (text("07", "load-why"), text("08", "masters-why")):
         assert re.search(r"1\.15 casts what is trained up to fp32 before it shards", said)
-    assert "Not where accelerate shards by FSDP2, which casts" in ENDS["half_weights"].cause
-
-
-def test_what_transformers_shards_while_it_loads_has_the_file_s_dtype_and_is_trained_in_it(tmp_path):
-    transformers = pytest.importorskip("transformers", minversion="5.23")
-    accelerate = pytest.importorskip("accelerate", minversion="1.15")
-    from transformers.distributed import DistributedConfig
-
-    assert not DistributedConfig().fsdp_mixed_precision
-    sizes = {"hidden_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 16}
-    config = transformers.LlamaConfig(vocab_size=32, **sizes)
-    transformers.LlamaForCausalLM(config).bfloat16().save_pretrained(tmp_path / "file")
-    asked = transformers.TrainingArguments(
-        str(tmp_path / "run"), bf16=True, max_steps=1, use_cpu=True, report_to=[], disable_tqdm=True,
-        logging_strategy="no", save_strategy="no",
-    )  # fmt: skip
-    rows = [{"input_ids": torch.full((4,), n), "labels": torch.full((4,), n)} for n in range(8)]
-    try:
-        with fake_group(2):
-            for options, dtype in (({}, torch.bfloat16), ({"dtype": torch.float32}, torch.float32)):
-                sharding = DistributedConfig(fsdp_size=2, fsdp_mixed_precision=True)
-                load = transformers.LlamaForCausalLM.from_pretrained
-                model = load(tmp_path / "file", distributed_config=sharding, **options)
-                trainer = transformers.Trainer(model, asked, train_dataset=rows)
-                trainer.train()
-                state = [v for each in trainer.optimizer.state.values() for v in each.values() if v.dim()]
-                assert {each.dtype for each in (*model.parameters(), *state)} == {dtype}
-                assert all(isinstance(each, DTensor) for each in model.parameters())
-    finally:
-        accelerate.state.AcceleratorState._reset_state(reset_partial_state=True)
-    for lesson, cell in {"07": "load-why", "08": "masters-why"}.items():
-        assert "`distributed_config`" in text(lesson, cell)
-    assert "`DistributedConfig(fsdp_mixed_precision=True)`, by default no policy" in text("08", "spelling")
-    assert "shards that from_pretrained makes" in ENDS["half_weights"].cause
-    assert "bf16" not in inspect.signature(transformers.Trainer).parameters
-    assert "TrainingArguments(bf16=True)" in ENDS["half_weights"].cause
 
 
 def test_the_lessons_count_minilm_alike():
@@ -427,31 +345,16 @@ def published() -> dict[str, tuple[float, str]]:
     return found
 
 
-def test_the_choice_tells_published_speeds_beside_the_recipe_that_they_are_of():
+def test_the_range_that_the_lesson_and_its_verdict_name_is_that_of_the_published_runs():
     runs = published()
-    of = {
-        "Hopper": (
-            "Llama3-8B, tensorwise, weights gathered in FP8, 8 × H100",
-            "the same, rowwise, gathered in bf16, 8 × H100",
-        ),
-        "B200": ("the same, tensorwise FP8, gathered in FP8, 8 × B200", "the same, rowwise FP8, 8 × B200"),
-    }
-    for row, (tensorwise, rowwise) in of.items():
-        (said,) = (each for each in text("09", "choose").splitlines() if each.startswith(f"| {row}"))
-        assert re.search(rf"`rowwise`[^;]* ?{runs[rowwise][0]}", said)
-        assert re.search(rf"`tensorwise`[^;]*{runs[tensorwise][0]}", said)
-    before, after = map(float, re.findall(r"[\d.]+", runs["the same, MXFP8, Blackwell"][1]))
-    assert f"takes {after - before:.0f} GiB *more*" in text("09", "memory-why")
-
-
-def test_the_range_that_the_verdict_names_is_that_of_the_runs_above_it_and_fp8_lm_s_claim_lies_outside():
-    speeds = [float(each) for speed, _ in published().values() for each in re.findall(r"[\d.]+", speed)]
-    on_many, claimed = re.search(
-        r"up to ([\d.]+)x at 405B.* claims ([\d.]+)x", text("09", "published")
-    ).groups()
+    tensorwise, rowwise = (
+        runs[f"{each}, 8 × H100"][0]
+        for each in ("Llama3-8B, tensorwise, weights gathered in FP8", "the same, rowwise, gathered in bf16")
+    )
+    assert tensorwise > rowwise
+    assert "`tensorwise`, gathered in FP8, was faster where both were published" in text("09", "choose")
+    speeds = [float(each) for speed, _ in runs.values() for each in re.findall(r"[\d.]+", speed)]
+    on_many = re.search(r"up to ([\d.]+)x at 405B", text("09", "published"))[1]
     low, high = min(speeds), max(*speeds, float(on_many))
     assert f"between {low:.2f}x and {high:g}x" in text("09", "verdict-run")
-    assert f"listed below are {low:.2f} to {high:g} times as fast as bf16, FP8-LM claims {claimed}" in text(
-        "09", "buys-why"
-    )
-    assert float(claimed) > high
+    assert f"listed below are {low:.2f} to {high:g} times as fast as bf16" in text("09", "buys-why")

@@ -1,57 +1,56 @@
 """Values of a type as JSON holds them, and back, by one rule: the type's own fields say what there is.
 
-A *record* is a dataclass, a ``NamedTuple`` or a ``TypedDict``. A file may be damaged, or edited, so every
-value that is read is checked. inf and NaN, for which JSON has no numbers, are written in words, as protobuf
-does it and Python's ``float`` reads it.
+A *record* is a dataclass or a ``NamedTuple``. A file may be damaged, or edited, so every value that is read
+is checked. inf and NaN, for which JSON has no numbers, are written in words, as protobuf does it and Python's
+``float`` reads it.
 """
 
 from __future__ import annotations
 
+import json
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Hashable, Mapping
 from contextlib import suppress
-from dataclasses import is_dataclass
+from dataclasses import fields, is_dataclass
 from functools import cache, partial
 from types import UnionType
-from typing import Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints, is_typeddict
+from typing import Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
 
 T = TypeVar("T")
-Leaves = Mapping[Any, Callable[[Any], Any]]  # by type: how a value of it is read, or written
+Leaves = Mapping[Any, Callable[[Any], Any]]  # by type: how a value of it is read
 
 _IN_WORDS = {math.inf: "Infinity", -math.inf: "-Infinity"}
 _NONFINITE = {"Infinity", "-Infinity", "NaN"}
 
 
-def made(kind: type[T], entry: Any, leaves: Leaves | None = None, *, unknown_too: bool = False) -> T:
+def made(
+    kind: type[T], entry: Any, leaves: Leaves | None = None, *, unknown_too: bool = False, whole: bool = False
+) -> T:
     """Make a value of the type ``kind`` of what JSON holds; lists become tuples where the type says so.
 
     ``leaves`` reads types that are none of JSON's. With ``unknown_too`` a record may have fields that are not
-    known here, as a later version writes them. Raises TypeError for an unknown or a missing field and for a
-    value of another type.
+    known here, as a later version writes them; with ``whole`` none may be missing, though it had a default.
+    Raises TypeError for an unknown or a missing field and for a value of another type.
     """
-    return _Reader(leaves or {}, unknown_too).read(kind, entry)
+    return _Reader(leaves or {}, unknown_too, whole).read(kind, entry)
 
 
-def written(kind: Any, value: Any, leaves: Leaves | None = None) -> Any:
-    """Return ``value`` as a ``TypedDict`` says it: of each object the attributes that its entry has keys for.
+def plain(value: Any) -> Any:
+    """Return what JSON holds of a value: of a record a dictionary, of a mapping one whose keys are words.
 
-    A mapping becomes a list of its values where a list is asked for. None stands for an attribute that raises
-    ValueError, because there is no such thing in this object.
+    None stands for a property that raises ValueError, because there is no such thing in this object.
     """
-    if isinstance(value, (str, int, float)):
-        return value
-    value = (leaves or {}).get(type(value), _as_it_is)(value)
-    inner = get_args(kind)
-    if value is None or not (inner or is_typeddict(kind)):
-        return value
-    if is_typeddict(kind):
-        return {name: written(hint, _told(value, name), leaves) for name, hint in hints_of(kind).items()}
-    if get_origin(kind) is dict:
-        return {str(key): written(inner[1], each, leaves) for key, each in value.items()}
-    if get_origin(kind) is list:
-        several = value.values() if isinstance(value, Mapping) else value
-        return [written(inner[0], each, leaves) for each in several]
-    return written(next(each for each in inner if each is not type(None)), value, leaves)
+    kind: Any = type(value)
+    if is_dataclass(kind) or hasattr(kind, "_fields"):
+        return {key: plain(_told(value, name)) for key, (name, _) in keys_of(kind).items()}
+    if isinstance(value, Mapping):
+        return {str(key): plain(each) for key, each in value.items()}
+    return [plain(each) for each in value] if isinstance(value, (list, tuple)) else value
+
+
+def dumps(value: Any, indent: int | None = None) -> str:
+    """Write what is plain as JSON that any parser takes; the same value always gives the same text."""
+    return json.dumps(finite(value), indent=indent, allow_nan=False, ensure_ascii=False)
 
 
 def finite(value: Any) -> Any:
@@ -64,9 +63,19 @@ def finite(value: Any) -> Any:
 
 
 @cache
-def hints_of(kind: Any) -> dict[str, Any]:
-    """Return the fields of a record with their types."""
-    return get_type_hints(kind)
+def keys_of(kind: Hashable) -> dict[str, tuple[str, Any]]:
+    """Return the keys under which JSON holds a record: of each, which attribute that is, and its type.
+
+    They are its fields, by their names or the ``key`` in their metadata. A dataclass may put its keys in
+    order in ``JSON_KEYS``, and name properties among them, which follow from the fields.
+    """
+    hints = get_type_hints(kind)
+    if not is_dataclass(kind):
+        return {name: (name, hint) for name, hint in hints.items()}
+    found = {each.metadata.get("key", each.name): (each.name, hints[each.name]) for each in fields(kind)}
+    keys = getattr(kind, "JSON_KEYS", found)
+    follows = {key: get_type_hints(getattr(kind, key).fget)["return"] for key in keys if key not in found}
+    return {key: found[key] if key in found else (key, follows[key] | None) for key in keys}
 
 
 def _as_it_is(value: Any) -> Any:
@@ -83,8 +92,8 @@ def _told(value: Any, name: str) -> Any:
 class _Reader:
     """Makes values of types. What a type asks for is found out once, and called for each of its values."""
 
-    def __init__(self, leaves: Leaves, unknown_too: bool) -> None:
-        self._unknown_too = unknown_too
+    def __init__(self, leaves: Leaves, unknown_too: bool, whole: bool) -> None:
+        self._unknown_too, self._whole = unknown_too, whole
         self._known: dict[Any, Callable[[Any], Any]] = dict(leaves)
 
     def read(self, hint: Any, entry: Any) -> Any:
@@ -106,7 +115,7 @@ class _Reader:
             return self._several(origin, inner)
         if isinstance(origin, type) and issubclass(origin, Mapping):
             return self._by_key(*inner)
-        if is_typeddict(hint) or is_dataclass(hint) or hasattr(hint, "_fields"):
+        if is_dataclass(hint) or hasattr(hint, "_fields"):
             return self._record(hint)
         return partial(_plain, hint)
 
@@ -144,33 +153,33 @@ class _Reader:
         return lambda entry: {key_of(name): make(each) for name, each in _mapping(entry).items()}
 
     def _record(self, kind: Any) -> Callable[[Any], Any]:
-        makers = {name: self._of(hint) for name, hint in hints_of(kind).items()}
-        finish = self._finished_entry if is_typeddict(kind) else self._finished_object
+        keys = keys_of(kind)
+        makers = {key: self._of(hint) for key, (_, hint) in keys.items()}
+        given = {
+            key: name for key, (name, _) in keys.items() if not isinstance(getattr(kind, name, 0), property)
+        }
 
         def record(entry: Any) -> Any:
             found, unknown = {}, {}
-            for name, value in _mapping(entry).items():
-                make = makers.get(name)
+            for key, value in _mapping(entry).items():
+                make = makers.get(key)
                 if make is None:
-                    unknown[name] = value
+                    unknown[key] = value
                     continue
                 try:
-                    found[name] = make(value)
+                    found[key] = make(value)
                 except TypeError as error:
-                    raise TypeError(f"{name}: {error}") from error
-            return finish(kind, found, unknown)
+                    raise TypeError(f"{key}: {error}") from error
+            if self._whole and (missing := keys.keys() - found.keys()):
+                raise TypeError(f"it lacks {', '.join(sorted(missing))}")
+            fields = {name: found.pop(key) for key, name in given.items() if key in found}
+            value = kind(**fields) if self._unknown_too else kind(**fields, **unknown)
+            for key, follows in found.items():
+                if follows is None and _told(value, key) is not None:
+                    raise TypeError(f"{key}: it is None")
+            return value
 
         return record
-
-    def _finished_object(self, kind: Any, found: dict[str, Any], unknown: dict[str, Any]) -> Any:
-        return kind(**found) if self._unknown_too else kind(**found, **unknown)
-
-    def _finished_entry(self, kind: Any, found: dict[str, Any], unknown: dict[str, Any]) -> Any:
-        if missing := kind.__required_keys__ - found.keys():
-            raise TypeError(f"it lacks {', '.join(sorted(missing))}")
-        if unknown and not self._unknown_too:
-            raise TypeError(f"it has {', '.join(sorted(unknown))}, which is not known")
-        return found | unknown
 
 
 def _mapping(entry: Any) -> Mapping[str, Any]:

@@ -4,14 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Literal
 
 import torch
-from markupsafe import Markup
 
-from amp_lessons._base.text import prose
+from amp_lessons._base.render import InSections, Section
 from amp_lessons.audit import Report
-from amp_lessons.audit.report.rendering import Section, section_html, section_lines, section_markdown
 from amp_lessons.autocast import Islands, Ledger
 from amp_lessons.measure import Bound, Decoding, Footprint, LargestBatch, Timing
 
@@ -39,8 +37,8 @@ class Claim:
         return self.text.removesuffix("."), f"[{self.label}] {self.because}"
 
 
-@dataclass(frozen=True)
-class Advice:
+@dataclass(frozen=True, repr=False)
+class Advice(InSections):
     """Whether to train a model in mixed precision, in which dtype, and what to watch; and what that rests on.
 
     ``verdict`` is the advice, for training on ``gpu`` in autocast's ``dtype``. Behind it stand the ledger of
@@ -48,8 +46,10 @@ class Advice:
     the least time that the roofline allows on the GPU, and the times measured here; the audit of some steps;
     and, of a language model, what ``decoding`` reads for each token. What could not be found out is left out,
     and ``not_done`` says why. Paths of modules in ``islands`` and ``ledger`` begin with ``model``; what has
-    no path is the loss.
+    no path is the loss. ``views.advice_page`` makes a whole page of it, with the audit's pictures.
     """
+
+    html_class = "amp-advice"
 
     of: str
     gpu: str
@@ -76,6 +76,13 @@ class Advice:
         """The first sentence of the verdict, and of which model it is."""
         return f"{self.of}: {self.verdict[0].text}"
 
+    def opening(self) -> Iterator[str]:
+        """Yield the headline."""
+        yield self.headline
+
+    def _head_lines(self) -> list[str]:
+        return [self.headline]  # however long: it is one line
+
     def all_sections(self) -> Iterator[Section]:
         """Yield all that there is to read: the verdict, then what it rests on."""
         for kind, title in _TITLES.items():
@@ -87,30 +94,6 @@ class Advice:
             yield Section(
                 "Not found out", tuple(f"{sentence[0].upper()}{sentence[1:]}." for sentence in self.not_done)
             )
-
-    def __str__(self) -> str:
-        lines = [self.headline]
-        for section in self.all_sections():
-            lines += ["", section.title, *section_lines(section)]
-        return "\n".join(lines)
-
-    __repr__ = __str__
-
-    def as_markdown(self) -> str:
-        """Render for GitHub, and for notebooks without HTML."""
-        parts = [f"**{prose.as_markdown(self.headline)}**"]
-        for section in self.all_sections():
-            parts += section_markdown(section)
-        return "\n\n".join(parts)
-
-    def as_html(self) -> Markup:
-        """Render for a notebook; ``views.advice_page`` makes a whole page, with the audit's pictures."""
-        sections = Markup("\n").join(section_html(section, "h4") for section in self.all_sections())
-        section = '<section class="amp-advice" aria-label="{0}"><p><strong>{0}</strong></p>{1}</section>'
-        return Markup(section).format(self.headline, sections)
-
-    def _repr_mimebundle_(self, include: Any = None, exclude: Any = None) -> dict[str, str]:
-        return {"text/plain": str(self), "text/markdown": self.as_markdown(), "text/html": self.as_html()}
 
 
 _TITLES: dict[Kind, str] = {

@@ -11,6 +11,7 @@ import torch
 from torch import nn
 
 from amp_lessons._base.arguments import require, require_callable, require_number, require_whole
+from amp_lessons._base.render import Section
 from amp_lessons._base.text.tables import Table
 from amp_lessons._base.text.words import flop_rate, memory, relative
 from amp_lessons._base.whole_process import running_eagerly
@@ -19,7 +20,6 @@ from amp_lessons.advice.facts import Facts
 from amp_lessons.advice.gathering import Optimizers, default_optimizer, gathered
 from amp_lessons.advice.subject import Loss, plain_path, subject_of
 from amp_lessons.advice.verdict import verdict
-from amp_lessons.audit.report.rendering import Section, headline
 from amp_lessons.formats.dtypes import dtype_name
 from amp_lessons.measure import GPUS, KINDS, Footprint
 from amp_lessons.measure.batch import LARGEST_BATCH
@@ -291,7 +291,7 @@ def _steps(facts: Facts) -> Iterator[Section]:
     if facts.audit is not None and facts.audited_in is not None:
         yield Section(
             "Audited steps",
-            (f"[measured] In {dtype_name(facts.audited_in)}: {headline(facts.audit.to_dict())}.",),
+            (f"[measured] In {dtype_name(facts.audited_in)}: {facts.audit.headline}.",),
         )
 
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 from markupsafe import Markup
 
 from amp_lessons._base.arguments import require
+from amp_lessons._base.render import sections_html
 from amp_lessons.advice import Advice
 from amp_lessons.audit.page.page import page_of, sections_with_pictures
-from amp_lessons.audit.report.rendering import section_html
 
 
 def advice_page(advice: Advice) -> str:
@@ -16,9 +16,7 @@ def advice_page(advice: Advice) -> str:
     ``Path("advice.html").write_text(views.advice_page(advice), "utf-8")`` writes it; it needs no network.
     """
     require(advice, Advice, "advice", "what amp_lessons.advise returns")
-    sections = [
-        Markup("<section>{}</section>").format(section_html(each, "h2")) for each in advice.all_sections()
-    ]
+    sections = [sections_html(advice.all_sections())]
     if advice.audit is not None:
-        sections += sections_with_pictures(advice.audit.to_dict())
+        sections.append(sections_with_pictures(advice.audit))
     return page_of(advice.headline, Markup("\n").join(sections))

@@ -15,7 +15,7 @@ from .monitoring import Monitor as Monitor
 from .monitoring import PrecisionWarning as PrecisionWarning
 from .monitoring import monitor as monitor
 from .report.report import Report as Report
-from .report.report import of_ranks as of_ranks
+from .report.together import of_ranks as of_ranks
 from .stopping import stop_at_nan as stop_at_nan
 from .watch import Seen as Seen
 from .watch import watch as watch

@@ -4,19 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Literal
+from typing import ClassVar, Literal
 
 FindingKind = Literal["passed", "failed", "note", "todo"]
 INPUT_OF = "input of "  # before a module's name, in a frame of what it was given
-
-
-def where_nonfinite(module: str, operation: str, phase: str, step: int, rank: int | None) -> str:
-    """Say in a sentence where the first inf or NaN was; a ``step`` is counted from 0."""
-    at = f" ({operation})" if operation else ""
-    on = f" on rank {rank}" if rank is not None else ""
-    bare = module.removeprefix(INPUT_OF)
-    where = f"`{bare}`" if bare == module else f"the {INPUT_OF}`{bare}`"
-    return f"In {where}{at}{on}, in the {phase} pass before step {step + 1}."
 
 
 @dataclass(frozen=True)
@@ -56,8 +47,14 @@ class Sighting(Finding):
 
     ``likely`` says why a finding is only probable; it is empty where what the message says has happened.
     ``count`` is how often it was seen, ``first_step`` before which optimizer step, from 0, it was first;
-    ``lesson`` is the number of the lesson that explains it, ``ranks`` are those that saw it, of several.
+    ``lesson`` is the number of the lesson that explains it, ``ranks`` are those that saw it, of several;
+    ``count`` is then that of the rank that saw it most often.
     """
+
+    JSON_KEYS: ClassVar = (
+        "code", "kind", "message", "hint", "certainty", "likely", "place", "count", "first_step", "lesson",
+        "ranks",
+    )  # fmt: skip
 
     likely: str = ""
     place: Place | None = None

@@ -6,13 +6,11 @@ Nothing here loads PyTorch before there is a step to write.
 from __future__ import annotations
 
 import importlib.util
-import json
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
-from amp_lessons._base.typed_json import finite
-from amp_lessons.audit.report.losses import AS_TRAINED
+from amp_lessons._base.typed_json import dumps
 
 if TYPE_CHECKING:
     from amp_lessons.audit.seen import LayerStep, StepSeen
@@ -78,7 +76,7 @@ class JsonLines:
         """Write one line."""
         told = {name: _layer(each) for name, each in layers.items()}
         line = asdict(step) | {"layers": told, "findings": findings}
-        self._file.write(json.dumps(finite(line), allow_nan=False, ensure_ascii=False) + "\n")
+        self._file.write(dumps(line) + "\n")
         self._file.flush()
 
     def close(self) -> None:
@@ -119,12 +117,11 @@ class TensorBoard:
 
 def _layer(seen: LayerStep) -> dict[str, Any]:
     """Return what is told of a layer; ``lost`` is the fraction of its gradients' norm that becomes zero."""
-    censuses = ({} if seen.census is None else {AS_TRAINED: seen.census}) | dict(seen.counterfactual)
     return {
         "norm": seen.norm,
         "zero_fraction": seen.zero_fraction,
         "lost_update_fraction": seen.lost_update_fraction,
-        "lost": {name: each.underflow_norm_fraction for name, each in censuses.items() if each.at_stake},
+        "lost": {name: each.underflow_norm_fraction for name, each in seen.censuses.items() if each.at_stake},
     }
 
 

@@ -17,7 +17,7 @@ from torch import Tensor, nn
 
 from amp_lessons._base.arguments import require, require_number, require_whole
 from amp_lessons._base.text.words import counted, listed
-from amp_lessons.audit import catalogue
+from amp_lessons.audit import rules
 from amp_lessons.audit.findings import Finding, Sighting
 from amp_lessons.audit.numbers.buffers import BufferRecorder, all_finite
 from amp_lessons.audit.numbers.layers import Remembered, makes_good
@@ -189,19 +189,19 @@ class Monitor:
         scale = self._scaler.get_scale() if self._scaler is not None else None
         if scale is not None and scale < self._limits.least_scale:
             largest = torch.finfo(torch.float16).max / scale if scale else math.inf
-            yield catalogue.scaler.scale_fell(scale, largest)
+            yield rules.scaler.scale_fell(scale, largest)
         yield from self._skipped()
         finite = all_finite(parameters_of(self._optimizer))
         if finite and self._remembered is not None:  # after a skipped step a loop may put them back
             yield from self._buffers_broken()
         elif not finite:
-            yield catalogue.precision.weights_broken(_broken_layers(self._names, self._optimizer))
+            yield rules.numbers.weights_broken(_broken_layers(self._names, self._optimizer))
         fraction = sum(lost.values()) / len(lost) if lost else None
         self.looks.append(Look(step, scale, self._skip_rate, fraction, finite))
 
     def _weights_in_half(self) -> Iterator[Finding]:
         if torch.float16 in _dtypes(self._optimizer) and not makes_good(self._optimizer):
-            yield catalogue.precision.half_parameters()
+            yield rules.dtypes.half_parameters()
 
     def _updates_lost(self, lost: dict[str, float]) -> Iterator[Finding]:
         """Report weights in 16 bits that stand still; those in fp32 do so at a small learning rate, too."""
@@ -213,7 +213,7 @@ class Monitor:
         fraction, dtype = sum(fractions) / len(fractions), dtype_name(next(iter(half.values())))
         if fraction > self._limits.lost_updates:
             seen = f"a step left {fraction:.0%} of the weights in {dtype} with a gradient as they were"
-            yield catalogue.precision.updates_rounded_away(seen, dtype)
+            yield rules.dtypes.updates_rounded_away(seen, dtype)
 
     def _skipped(self) -> Iterator[Finding]:
         if self._scaler is None or self._window.steps < _WINDOW:
@@ -221,16 +221,16 @@ class Monitor:
         steps, skipped = self._window.steps, self._window.skipped()
         self._window, self._skip_rate = _Window(), skipped / steps
         if skipped == steps:
-            yield catalogue.scaler.always_overflows(steps)
+            yield rules.scaler.always_overflows(steps)
         elif self._skip_rate > self._limits.skip_rate:
             interval = self._scaler.get_growth_interval()
-            yield catalogue.scaler.skipped_too_often(skipped, steps, interval)
+            yield rules.scaler.skipped_too_often(skipped, steps, interval)
 
     def _buffers_broken(self) -> Iterator[Finding]:
         self._buffers.look_at_all()
         for event in self._broken:
             seen = f"{_few(event.names)} hold inf or NaN"
-            yield catalogue.precision.buffers_not_finite(seen, event.statistics)
+            yield rules.numbers.buffers_not_finite(seen, event.statistics)
         self._broken.clear()
 
     def _tell(self, found: list[Finding] | None, step: int = 0) -> None:
@@ -243,7 +243,7 @@ class Monitor:
                 self._tell_of(finding, step)
 
     def _tell_of(self, finding: Finding, step: int) -> None:
-        lesson = catalogue.ROWS[finding.code].lesson
+        lesson = rules.ROWS[finding.code].lesson
         place = place_of(own_line())
         sighting = Sighting(**asdict(finding), place=place, first_step=step, lesson=lesson)
         self.findings += (sighting,)

@@ -1,17 +1,24 @@
-"""What an audit has seen of a training, in numbers: its steps, its layers, its first inf or NaN."""
+"""What an audit has seen of a training, in numbers: its steps, its layers, its first inf or NaN.
+
+These records are what a report holds, shows and is as JSON. Nothing here loads PyTorch: dtypes are kept by
+their names, so that whoever only reads a report does not wait for it, and become PyTorch's when asked for.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Literal, NamedTuple
+from typing import TYPE_CHECKING, Literal, NamedTuple
 
-import torch
+from amp_lessons.audit.findings import INPUT_OF, Place
+from amp_lessons.formats.dtypes import dtype_of
+from amp_lessons.scaling.fates import Census
 
-from amp_lessons.audit.findings import Place, where_nonfinite
-from amp_lessons.scaling import Census
+if TYPE_CHECKING:
+    import torch
 
 Phase = Literal["forward", "backward"]
+AS_TRAINED = "as trained"  # the format that autocast used, at the loss scale
 
 
 @dataclass(frozen=True)
@@ -23,11 +30,21 @@ class PrecisionSeen:
     ``by_hand`` are dtypes in 16 bits that losses were computed in without autocast, by casts of one's own.
     """
 
-    autocast: tuple[torch.dtype, ...] = ()
+    autocast_names: tuple[str, ...] = field(default=(), metadata={"key": "autocast"})
     autocast_off: bool = False
     scaler: bool = False
     scaler_off: bool = False
-    by_hand: tuple[torch.dtype, ...] = ()
+    by_hand_names: tuple[str, ...] = field(default=(), metadata={"key": "by_hand"})
+
+    @property
+    def autocast(self) -> tuple[torch.dtype, ...]:
+        """The dtypes of autocast that losses were computed under."""
+        return tuple(map(dtype_of, self.autocast_names))
+
+    @property
+    def by_hand(self) -> tuple[torch.dtype, ...]:
+        """The dtypes in 16 bits that losses were computed in without autocast."""
+        return tuple(map(dtype_of, self.by_hand_names))
 
 
 @dataclass(frozen=True)
@@ -40,6 +57,9 @@ class StepSeen:
     ``backwards`` backward passes, None where nothing was seen of them. ``sampled``
     marks the steps of which more is known: ``gradient_norm``, the Euclidean norm of the unscaled gradients,
     and ``lost_updates``, the share of the weights with a gradient that the step left as they were.
+
+    Of several ranks: ``happened`` on all of them, ``loss`` and ``lost_updates`` are means over ranks,
+    ``gradient_norm`` is that of all shards, ``scale`` the lowest rank's.
     """
 
     index: int
@@ -71,6 +91,11 @@ class LayerStep:
     zero_fraction: float
     lost_update_fraction: float | None = None
 
+    @property
+    def censuses(self) -> dict[str, Census]:
+        """The censuses by format, that of the format that autocast used first, under ``AS_TRAINED``."""
+        return ({} if self.census is None else {AS_TRAINED: self.census}) | dict(self.counterfactual)
+
 
 @dataclass(frozen=True)
 class LayerSeen:
@@ -84,10 +109,15 @@ class LayerSeen:
 
     name: str
     parameters: int
-    dtypes: Mapping[str, torch.dtype] = field(default_factory=dict)
+    dtype_names: Mapping[str, str] = field(default_factory=dict, metadata={"key": "dtypes"})
     history: tuple[LayerStep, ...] = ()
     part: str = ""
     replicated: bool = False
+
+    @property
+    def dtypes(self) -> Mapping[str, torch.dtype]:
+        """The dtype of what belongs to the layer; ValueError for one that this PyTorch does not have."""
+        return {what: dtype_of(name) for what, name in self.dtype_names.items()}
 
     @property
     def census(self) -> Census | None:
@@ -136,7 +166,12 @@ class Frame:
     kind: str
     operation: str
     largest: float
-    dtype: torch.dtype
+    dtype_name: str = field(metadata={"key": "dtype"})
+
+    @property
+    def dtype(self) -> torch.dtype:
+        """The dtype of what it returned."""
+        return dtype_of(self.dtype_name)
 
 
 @dataclass(frozen=True)
@@ -158,4 +193,8 @@ class Nonfinite:
     rank: int | None = None
 
     def __str__(self) -> str:
-        return where_nonfinite(self.module, self.operation, self.phase, self.step, self.rank)
+        at = f" ({self.operation})" if self.operation else ""
+        on = f" on rank {self.rank}" if self.rank is not None else ""
+        bare = self.module.removeprefix(INPUT_OF)
+        where = f"`{bare}`" if bare == self.module else f"the {INPUT_OF}`{bare}`"
+        return f"In {where}{at}{on}, in the {self.phase} pass before step {self.step + 1}."

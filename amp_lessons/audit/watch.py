@@ -13,7 +13,6 @@ import torch
 from torch import nn
 
 from amp_lessons._base.arguments import require, require_whole
-from amp_lessons.audit.judging.judge import Judge
 from amp_lessons.audit.log import StepLog, writer_to
 from amp_lessons.audit.numbers.buffers import BufferRecorder, all_finite
 from amp_lessons.audit.numbers.frames import FrameRecorder
@@ -28,6 +27,7 @@ from amp_lessons.audit.recorder.recorder import Recorder
 from amp_lessons.audit.recorder.replacing import replaced
 from amp_lessons.audit.recorder.spies import spying
 from amp_lessons.audit.report.how import Clock
+from amp_lessons.audit.rules.judge import Judge
 from amp_lessons.audit.seen import LayerSeen, Nonfinite, StepSeen
 
 if TYPE_CHECKING:

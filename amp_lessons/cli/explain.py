@@ -9,8 +9,7 @@ from pathlib import Path
 
 import amp_lessons
 from amp_lessons._base.text.nearest import did_you_mean
-from amp_lessons.audit.catalogue import ROWS
-from amp_lessons.audit.catalogue.rows import Row
+from amp_lessons.audit.rules import ROWS, Row
 from amp_lessons.cli.typed import TERMINAL
 
 _CODE = re.compile(r"[a-z0-9]+(_[a-z0-9]+)+")

@@ -15,7 +15,7 @@ from amp_lessons.formats import FORMATS, FloatFormat, relative_error
 from amp_lessons.formats.floats import require_format
 from amp_lessons.fp8.quantized import Quantized, quantize
 from amp_lessons.fp8.recipes import ROW, Cast
-from amp_lessons.scaling.counts import FATES
+from amp_lessons.scaling.fates import FATES
 
 _MOST_EXPONENT = 100  # float32 holds scale and inverse alike
 _LOWEST_BINADE = -150  # below float32's smallest: where a scale of zero has put everything

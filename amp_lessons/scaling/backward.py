@@ -12,6 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from amp_lessons.autocast.running import AlikeDropout, gradients_on
+from amp_lessons.formats.dtypes import dtype_name
 from amp_lessons.scaling.checks import (
     check_autocast_dtype,
     check_batch,
@@ -20,7 +21,7 @@ from amp_lessons.scaling.checks import (
     check_scale,
     trainable_parameters,
 )
-from amp_lessons.scaling.counts import FATES, Census
+from amp_lessons.scaling.fates import FATES, Census
 
 Batch = tuple[Any, Any]
 LossFn = Callable[[Any, Any], Tensor]
@@ -120,7 +121,7 @@ def _compare(true: Tensor, scaled: Tensor, scale: float, dtype: torch.dtype) -> 
     binade = torch.frexp(true[at_stake]).exponent - 1
     fates = {name: _histogram(binade[fate == k]) for k, name in enumerate(FATES)}
     norms = _norm(true[finite]), _norm(true[at_stake][survivor == 0])
-    return Census(dtype, scale, int((true == 0).sum()), int((~finite).sum()), fates, *norms)
+    return Census(dtype_name(dtype), scale, int((true == 0).sum()), int((~finite).sum()), fates, *norms)
 
 
 def _norm(values: Tensor) -> float:

@@ -19,7 +19,7 @@ from amp_lessons.scaling.backward import (
     layer_names,
 )
 from amp_lessons.scaling.checks import check_autocast_dtype, check_batch, check_device_type, check_scale
-from amp_lessons.scaling.counts import Census
+from amp_lessons.scaling.fates import Census
 
 
 class LossScaleProbe:

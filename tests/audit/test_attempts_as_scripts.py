@@ -7,7 +7,7 @@ from importlib import import_module
 import pytest
 import torch
 
-from amp_lessons.audit.catalogue import ROWS
+from amp_lessons.audit.rules import ROWS
 from amp_lessons.course.exercises.attempt_table import Table
 from tests.audit.plain_loops import (
     BF16,
@@ -120,7 +120,7 @@ def found(table: Table, name: str) -> set[str]:
 
 
 def unseen(table: Table, name: str) -> bool:
-    """Whether an audit cannot see what is wrong with an attempt, as the catalogue or the table above says."""
+    """Whether an audit cannot see what is wrong with an attempt, as its row or the table above says."""
     code = table.wrong[name][0]
     equivalent = {of for of, _ in EQUIVALENT}
     only_checked = (code not in ROWS or ROWS[code].seen_by == "check") and code not in equivalent

@@ -1,4 +1,4 @@
-"""The catalogue of mistakes: every code has one row and one wording, and the rows say what is so."""
+"""The mistakes' rows: every code has one row and one wording, and the rows say what is so."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import NamedTuple
 import pytest
 
 import amp_lessons
-from amp_lessons.audit.catalogue import ROWS
+from amp_lessons.audit.rules import ROWS
 from tests.course.exercises.verdicts import tables
 
 PACKAGE = Path(amp_lessons.__file__).parent
@@ -20,9 +20,9 @@ MODULES = [
     for path in sorted([*PACKAGE.glob("audit/**/*.py"), *PACKAGE.glob("course/exercises/**/*.py")])
     if path.name != "attempts.py" and "_template" not in path.parts
 ]
-ROOM = PACKAGE / "audit/catalogue"
+ROOM = PACKAGE / "audit/rules"
 MAKERS = {"passed", "failed", "note", "reject", "Finding"}
-ENTERED = {"mistake", "remark"}  # the catalogue's own
+ENTERED = {"mistake", "remark"}  # those that have a row
 
 # exercises word these themselves, for what they say depends on what was asked for; no other may be added
 SEVERAL_WORDINGS = {
@@ -43,14 +43,14 @@ class Made(NamedTuple):
 def made() -> Iterator[Made]:
     """Find every finding whose code stands where it is made; a choice between two stands for both.
 
-    The catalogue's own are functions, called as their code.
+    Those that have a row are functions, called as their code.
     """
     for path in MODULES:
         module = path.relative_to(PACKAGE).as_posix()
         for node in ast.walk(ast.parse(path.read_text("utf-8"))):
             for decorator in node.decorator_list if isinstance(node, ast.FunctionDef) else ():
                 if getattr(getattr(decorator, "func", None), "id", "") in ENTERED:
-                    yield Made(module, "catalogue", node.name)
+                    yield Made(module, "row", node.name)
             maker = getattr(getattr(node, "func", None), "id", "")
             if maker in MAKERS and node.args:
                 for code in literals(node.args[0]):
@@ -66,7 +66,7 @@ def literals(node: ast.expr) -> Iterator[str]:
 
 
 def strings() -> set[str]:
-    """List every string outside of the catalogue: a code may also be picked from a table."""
+    """List every string outside of the rules: a code may also be picked from a table."""
     trees = [ast.parse(path.read_text("utf-8")) for path in MODULES if path.parent != ROOM]
     return {
         node.value
@@ -107,24 +107,20 @@ def test_a_mistake_that_several_modules_find_is_worded_in_one():
             modules[each.code].add(each.module)
     several = {code: places for code, places in modules.items() if len(places) > 1}
     again = {code: sorted(places) for code, places in several.items() if code not in SEVERAL_WORDINGS}
-    assert not again, f"worded twice; let both call one function (catalogue, common_findings): {again}"
+    assert not again, f"worded twice; let both call one function (audit/rules, common_findings): {again}"
     assert set(several) == set(SEVERAL_WORDINGS)
 
 
 def called(room: str) -> set[str]:
-    """List the catalogue's rows that modules of a room call, by whatever way they import them."""
-    trees = [
-        ast.parse(path.read_text("utf-8"))
-        for path in MODULES
-        if path.is_relative_to(PACKAGE / room) and path.parent != ROOM
-    ]
+    """List what modules of a room call, mistakes' words among it, by whatever way they import them."""
+    trees = [ast.parse(path.read_text("utf-8")) for path in MODULES if path.is_relative_to(PACKAGE / room)]
     nodes = [node for tree in trees for node in ast.walk(tree)]
     names = {node.attr for node in nodes if isinstance(node, ast.Attribute)}
     return names | {node.id for node in nodes if isinstance(node, ast.Name)}
 
 
-def test_the_catalogue_says_who_can_see_a_mistake_as_it_is():
-    worded = {each.code for each in made() if each.module.startswith("audit/catalogue/")}
+def test_a_row_says_who_can_see_a_mistake_as_it_is():
+    worded = {each.code for each in made() if each.module.startswith("audit/rules/")}
     # some a check has from the audit, which it asks where it refuses
     of_attempts = {code for table in tables() for code, *_ in table.wrong.values()}
     by_audit, by_check = worded & called("audit"), worded & (called("course/exercises") | of_attempts)

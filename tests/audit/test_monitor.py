@@ -13,7 +13,7 @@ from torch import nn
 
 from amp_lessons import audit
 from amp_lessons.audit import PrecisionWarning
-from amp_lessons.audit.catalogue import ROWS
+from amp_lessons.audit.rules import ROWS
 from tests.audit.test_watch_changes_nothing import assert_same
 from tests.audit.trainings import loop, outcome, perceptron
 
@@ -167,7 +167,7 @@ def test_it_raises_where_that_is_asked_for_and_names_the_step():
     assert raised.value.finding.place.file.endswith("test_monitor.py")
 
 
-def test_what_it_says_is_the_catalogues_and_survives_a_pickle():
+def test_what_it_says_has_a_row_and_survives_a_pickle():
     model = small().half()
     with pytest.raises(PrecisionWarning) as raised:
         audit.monitor(model, torch.optim.SGD(model.parameters(), lr=0.1), raises=True)

@@ -15,8 +15,9 @@ from types import SimpleNamespace
 
 import pytest
 
-from amp_lessons.audit.report import as_json
-from amp_lessons.audit.report.document import empty
+from amp_lessons.audit.findings import Sighting
+from amp_lessons.audit.report.report import Report
+from amp_lessons.audit.seen import StepSeen
 from amp_lessons.cli.audit import parent
 from amp_lessons.cli.audit.child import module_program, script_program, when_imported
 
@@ -152,7 +153,7 @@ def test_mistakes_are_told_after_the_script_and_in_files(tmp_path):
     assert "clip_before_unscale" in done.stderr
     line = next(n for n, text in enumerate(source.splitlines(), 1) if "clip_grad_norm_" in text)
     assert f"at: script.py:{line}  `nn.utils.clip_grad_norm_" in done.stderr
-    document = as_json.loads((tmp_path / "r.json").read_text("utf-8"))
+    document = json.loads((tmp_path / "r.json").read_text("utf-8"))
     assert [finding["count"] for finding in document["findings"]] == [5]
     assert [step["sampled"] for step in document["steps"]] == [True, False, True, False, True]
     assert "clip_before_unscale" in (tmp_path / "r.html").read_text("utf-8")
@@ -204,7 +205,7 @@ torch.nn.Linear(2, 2).half()(torch.zeros(1, 2))
     assert done.returncode == 2
     assert done.stdout == "a child\n"
     assert done.stderr.count("Audit of script.py") == 1
-    document = as_json.loads((tmp_path / "r.json").read_text("utf-8"))
+    document = json.loads((tmp_path / "r.json").read_text("utf-8"))
     assert len(document["steps"]) == 2
     assert document["ended"].startswith("RuntimeError: ")
     assert document["explanation"]["known"]
@@ -225,7 +226,7 @@ def test_a_script_that_ends_without_python_has_a_report_too(tmp_path, ending, st
     done = audited(tmp_path, TRAINING + f"import os, signal\nlist(train(7))\n{ending}", "--json", "r.json")
     assert done.returncode == status
     assert said in done.stderr
-    document = as_json.loads((tmp_path / "r.json").read_text("utf-8"))
+    document = json.loads((tmp_path / "r.json").read_text("utf-8"))
     assert len(document["steps"]) >= steps
 
 
@@ -349,8 +350,9 @@ def test_who_ends_the_command_ends_the_script(tmp_path):
     ],
 )
 def test_the_exit_status(passed, steps, status, expected):
-    document = empty() | {"passed": passed, "steps": [{"happened": True}] * steps}
-    assert parent.exit_status(document, status) == expected
+    findings = () if passed else (Sighting("no_step", "failed", "a mistake"),)
+    report = Report(findings, steps=(StepSeen(0, 0, True, 1.0),) * steps)
+    assert parent.exit_status(report, status) == expected
 
 
 def test_something_is_done_once_a_module_is_complete_and_not_before(tmp_path, monkeypatch):

@@ -13,7 +13,6 @@ from pathlib import Path
 
 import pytest
 
-from amp_lessons.audit.report import as_json
 from amp_lessons.cli.audit import ranks
 from amp_lessons.cli.audit.ranks import Meeting, Rank, of_environment
 from tools.ports import free_port
@@ -101,7 +100,7 @@ def test_under_torchrun_there_is_one_report_and_the_script_prints_what_it_prints
     assert done.returncode == 0
     assert done.stdout == plain[0]  # the weights, to the last bit
     assert done.stderr.count("Audit of script.py: no mistake seen in 5 optimizer steps of 2 ranks") == 1
-    document = as_json.loads((tmp_path / "r.json").read_text("utf-8"))
+    document = json.loads((tmp_path / "r.json").read_text("utf-8"))
     assert [(each["rank"], each["steps"], each["ended"]) for each in document["ranks"]] == [
         (0, 5, ""),
         (1, 5, ""),
@@ -118,7 +117,7 @@ def test_ranks_that_part_are_told_of_and_all_return_the_same(tmp_path, meetings)
     assert statuses == [1, 1]
     assert "rank 1 skipped step 3, which rank 0 made" in " ".join(errors[0].split())
     assert "Audit of" not in errors[1]
-    document = as_json.loads((tmp_path / "r.json").read_text("utf-8"))
+    document = json.loads((tmp_path / "r.json").read_text("utf-8"))
     assert [each["code"] for each in document["findings"]] == ["weights_apart", "skipped_apart"]
 
 
@@ -136,7 +135,7 @@ def test_a_rank_that_dies_leaves_what_was_seen(tmp_path, meetings, how, said):
         tmp_path, *AUDIT, "script.py", "--every", 1, "--json", "r.json", "--", how
     )
     assert statuses == [2, 2]
-    document = as_json.loads((tmp_path / "r.json").read_text("utf-8"))
+    document = json.loads((tmp_path / "r.json").read_text("utf-8"))
     assert document["ended"].startswith(said)  # it was the first
     assert document["ranks"][0]["steps"] == 3
     assert document["ranks"][1]["steps"] >= 1
@@ -198,8 +197,8 @@ def test_a_rank_that_never_comes_is_waited_for_but_not_for_ever(tmp_path, monkey
     told = []
     meeting = Meeting(Rank(0, 2, (0, 1), tmp_path / "meeting"))
     assert ranks.run(meeting, None, [], "s.py", lambda *seen: told.append(seen) or 2) == 2
-    ((document, _),) = told
-    assert "rank 1: nothing came; name a folder that all of them see with --shared" in document["not_seen"]
+    ((report, _),) = told
+    assert "rank 1: nothing came; name a folder that all of them see with --shared" in report.not_seen
     assert not (tmp_path / "meeting").exists()
 
 

@@ -16,6 +16,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
+from amp_lessons.formats.dtypes import dtype_name
 from amp_lessons.scaling import FATES, Census, census, counts, histogram
 
 TARGETS = {
@@ -47,7 +48,7 @@ def brute_force(gradients: Tensor, dtype: torch.dtype, scale: float) -> Census:
     fates: dict[str, Counter[int]] = {name: Counter() for name in FATES}
     for k, b in zip(fate[at_stake].tolist(), binade.tolist(), strict=True):
         fates[FATES[k]][b] += 1
-    return Census(dtype, scale, int((wide == 0).sum()), int((~finite).sum()), fates)
+    return Census(dtype_name(dtype), scale, int((wide == 0).sum()), int((~finite).sum()), fates)
 
 
 def random_bits(count: int, bits_dtype: torch.dtype, dtype: torch.dtype) -> Tensor:

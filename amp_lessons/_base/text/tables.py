@@ -20,7 +20,28 @@ _CELL = Markup("<td>{}</td>").format
 _PARAGRAPH = Markup("<p>{}</p>").format
 
 
-class Table:
+class Shown:
+    """What shows itself as text, markdown and HTML, in notebooks too.
+
+    Whoever is one says so by ``__str__``, ``as_markdown`` and ``as_html``; a dataclass needs ``repr=False``.
+    """
+
+    def as_markdown(self) -> str:
+        """Render for GitHub, and for notebooks without HTML."""
+        raise NotImplementedError
+
+    def as_html(self) -> Markup:
+        """Render for a notebook."""
+        raise NotImplementedError
+
+    def __repr__(self) -> str:
+        return str(self)
+
+    def _repr_mimebundle_(self, include: Any = None, exclude: Any = None) -> dict[str, str]:
+        return {"text/plain": str(self), "text/markdown": self.as_markdown(), "text/html": self.as_html()}
+
+
+class Table(Shown):
     """Rows of words under a head, with a caption above and notes below; the first column names the row.
 
     What stands between backticks is code. A cell that is ``markupsafe.Markup`` stands in HTML as it is.
@@ -62,11 +83,6 @@ class Table:
         caption = [self.caption] if self.caption else []
         notes = ["", *self.notes] if self.notes else []
         return "\n".join([*caption, *lines, *notes])
-
-    __repr__ = __str__
-
-    def _repr_mimebundle_(self, include: Any = None, exclude: Any = None) -> dict[str, str]:
-        return {"text/plain": str(self), "text/markdown": self.as_markdown(), "text/html": self.as_html()}
 
     def as_markdown(self) -> str:
         """Render a GitHub table between its caption and its notes."""

@@ -29,6 +29,11 @@ def listed(words: Sequence[str]) -> str:
     return f"{', '.join(others)} and {last}" if others else last
 
 
+def shortened(name: str, longest: int) -> str:
+    """Leave out the beginning of a name that is too long: names of modules differ at their end."""
+    return name if len(name) <= longest else f"…{name[1 - longest :]}"
+
+
 def counted(count: int, what: str) -> str:
     """Return ``1 exercise``, ``3 exercises``, ``0 exercises``."""
     return f"{count} {what}{'s' * (count != 1)}"

@@ -10,7 +10,7 @@ import base64
 import binascii
 import json
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -161,11 +161,7 @@ def loads(text: str) -> Recording:
         recording = made(Recording, entry, unknown_too=True)
     except (TypeError, OverflowError) as error:
         raise ValueError(f"this recording is damaged: {error}") from error
-    return _checked(Recording(**{**_fields(recording), "sketches": sketches}))
-
-
-def _fields(recording: Recording) -> dict[str, Any]:
-    return {name: getattr(recording, name) for name in Recording.__dataclass_fields__}
+    return _checked(replace(recording, sketches=sketches))
 
 
 def _rows(packed: Any) -> np.ndarray:

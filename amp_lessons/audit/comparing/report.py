@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import json
 import textwrap
 from collections.abc import Iterator
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
+from amp_lessons._base.render import Section, wrapped
 from amp_lessons._base.text.tables import Table
-from amp_lessons._base.text.words import counted, number
-from amp_lessons._base.typed_json import finite
-from amp_lessons.audit.report.rendering import Section
+from amp_lessons._base.text.words import counted, number, shortened
+from amp_lessons._base.typed_json import dumps, plain
 
 if TYPE_CHECKING:
     from amp_lessons.audit.comparing.comparison import Comparison, OfModule, Parting
@@ -22,7 +21,6 @@ if TYPE_CHECKING:
 SCHEMA, VERSION = "amp-lessons comparison", 1
 MODULES = "Modules, in the order of the forward pass"
 STEPS = "Steps"
-_WIDTH = 80
 _MOST_MODULES = 12
 _MOST_STEPS = 10
 _MOST_WEIGHTS = 5
@@ -36,11 +34,11 @@ _UNDERFLOW = (
 
 def as_text(comparison: Comparison) -> str:
     """Render a comparison for a terminal of 80 columns."""
-    lines = textwrap.wrap(headline(comparison), _WIDTH)
+    lines = wrapped(headline(comparison))
     for section in sections_of(comparison):
         lines += ["", section.title]
         for sentence in section.sentences:
-            lines += textwrap.wrap(sentence, _WIDTH, initial_indent="  ", subsequent_indent="  ")
+            lines += wrapped(sentence, "  ")
         if section.table is not None:
             lines += textwrap.indent(str(section.table), "  ").splitlines()
     return "\n".join(lines)
@@ -52,21 +50,7 @@ def as_json(comparison: Comparison) -> str:
     found = {name: value for name, value in vars(comparison).items() if name not in left_out}
     entry: dict[str, Any] = {"schema": SCHEMA, "version": VERSION, "as_explained": comparison.as_explained}
     entry |= {"a": asdict(comparison.a.how), "b": asdict(comparison.b.how)}
-    entry |= {name: _plain(value) for name, value in found.items()}
-    return json.dumps(finite(entry), indent=1, allow_nan=False, ensure_ascii=False) + "\n"
-
-
-def _plain(value: Any) -> Any:
-    """Return dataclasses, at any depth of tuples and mappings, as dictionaries."""
-    if isinstance(value, dict):
-        return {key: _plain(each) for key, each in value.items()}
-    if hasattr(value, "_asdict"):
-        return value._asdict()
-    if isinstance(value, (list, tuple)):
-        return [_plain(each) for each in value]
-    if not hasattr(value, "__dataclass_fields__"):
-        return value
-    return {name: _plain(getattr(value, name)) for name in value.__dataclass_fields__}
+    return dumps(entry | plain(found), indent=1) + "\n"
 
 
 def headline(comparison: Comparison) -> str:
@@ -191,7 +175,7 @@ def _modules(comparison: Comparison, most: int) -> Section:
 
 
 def _cells(of: OfModule) -> tuple[str, ...]:
-    name = of.module if len(of.module) <= _LONGEST_NAME else f"…{of.module[1 - _LONGEST_NAME :]}"
+    name = shortened(of.module, _LONGEST_NAME)
     short = "/".join(dict.fromkeys(_SHORT.get(each, each) or "–" for each in of.formats))
     return name, short, _say(of.difference), _say(of.noise_floor), _say(of.gradient_difference), _say(of.own)
 

@@ -12,8 +12,9 @@ from typing import Any
 
 from markupsafe import Markup
 
+from amp_lessons._base.render import terms_html
 from amp_lessons._base.text import prose
-from amp_lessons._base.text.describing import describe
+from amp_lessons._base.text.tables import Shown
 from amp_lessons._base.text.words import listed
 from amp_lessons.audit.explaining.message import Message, all_messages
 
@@ -25,8 +26,8 @@ _NEAREST = 3  # messages that are named where none says it
 _MOST_READ = 10_000  # letters, to find them
 
 
-@dataclass(frozen=True)
-class Explanation:
+@dataclass(frozen=True, repr=False)
+class Explanation(Shown):
     """What a message means (``meaning``), what to change (``cure``), and the number of the ``lesson`` on it.
 
     ``known`` is False where nothing is known of it; then ``lesson`` is empty and ``cure`` says how to go on
@@ -44,12 +45,15 @@ class Explanation:
     source: str = ""
     seen_at: str = ""
 
-    def _parts(self) -> Iterator[tuple[str, str]]:
-        """Yield each sentence with its heading."""
+    def items(self) -> Iterator[tuple[str, str]]:
+        """Yield each sentence that helps with its heading."""
         yield "means", self.meaning
         yield "cure" if self.known else "look", self.cure
         if self.lesson:
             yield "lesson", f"{self.lesson} explains it"
+
+    def _parts(self) -> Iterator[tuple[str, str]]:
+        yield from self.items()
         if self.source:
             yield "from", " · ".join(filter(None, [_owner(self.source) + f"`{self.source}`", self.seen_at]))
 
@@ -66,11 +70,6 @@ class Explanation:
             )
         return "\n".join(lines)
 
-    __repr__ = __str__
-
-    def _repr_mimebundle_(self, include: Any = None, exclude: Any = None) -> dict[str, str]:
-        return {"text/plain": str(self), "text/markdown": self.as_markdown(), "text/html": self.as_html()}
-
     def as_markdown(self) -> str:
         """Render the message as a quotation and a list of what is said of it."""
         items = [f"- *{heading}:* {prose.as_markdown(sentence)}" for heading, sentence in self._parts()]
@@ -78,16 +77,9 @@ class Explanation:
 
     def as_html(self) -> Markup:
         """Render the same as HTML; what the message says is never taken for markup."""
-        item = Markup("<dt><em>{}</em></dt><dd>{}</dd>")
         return Markup(
-            '<section class="amp-explanation" aria-label="Explanation"><p><code>{said}</code></p>'
-            "<dl>{parts}</dl></section>"
-        ).format(
-            said=self.said or "(no message)",
-            parts=Markup("").join(
-                item.format(heading, prose.as_html(sentence)) for heading, sentence in self._parts()
-            ),
-        )
+            '<section class="amp-explanation" aria-label="Explanation"><p><code>{}</code></p>{}</section>'
+        ).format(self.said or "(no message)", terms_html(self._parts()))
 
 
 def _owner(source: str) -> str:
@@ -112,6 +104,8 @@ def texts(problem: Any) -> Iterator[str]:
     elif isinstance(problem, BaseException):
         yield from map(_text, _chain(problem))
     else:
+        from amp_lessons._base.text.describing import describe  # it loads PyTorch
+
         raise TypeError(
             f"an exception, a warning or the text of one can be explained, not {describe(problem)}"
         )

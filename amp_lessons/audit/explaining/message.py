@@ -6,28 +6,11 @@ import functools
 import re
 from dataclasses import dataclass
 
-from amp_lessons._base.entries import read_entries
-
 # By where one meets them, in files of these names in the folder `messages`; no two match the same message.
 ABOUT = (
-    "scaler",
-    "autocast",
-    "optimizers",
-    "dtypes",
-    "kernels",
-    "numbers",
-    "float8",
-    "tf32",
-    "sharding",
-    "compiling",
-    "frameworks",
-    "apple",
-    "trainers",
-    "attention",
-    "quantized",
-    "logs",
-    "jax",
-)
+    "scaler", "autocast", "optimizers", "dtypes", "kernels", "numbers", "float8", "tf32", "sharding",
+    "compiling", "frameworks", "apple", "trainers", "attention", "quantized", "logs", "jax",
+)  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -80,4 +63,6 @@ _KIND = re.compile(r"\w(Error|Exception|Warning):")  # what Python says before e
 @functools.cache
 def all_messages() -> tuple[Message, ...]:
     """Return all that are known; they are read when the first text is explained."""
+    from amp_lessons._base.entries import read_entries  # a report that is read back has its explanation
+
     return read_entries("amp_lessons.audit.explaining", (f"messages/{name}.yaml" for name in ABOUT), Message)

@@ -22,6 +22,7 @@ from amp_lessons.audit.recorder.events import WeightsBroken
 from amp_lessons.audit.recorder.later import Later, is_batched, is_captured, local, read_together
 from amp_lessons.audit.recorder.stale import is_stale
 from amp_lessons.audit.seen import Frame, Nonfinite, Phase, StepSeen
+from amp_lessons.formats.dtypes import dtype_name
 from amp_lessons.precisions import HALVES
 
 _HALVES = frozenset(HALVES.values())
@@ -176,7 +177,7 @@ class FrameRecorder:
             value = largest.read()
             if read and frame.module.startswith(INPUT_OF) and not _bad(value):
                 continue
-            read.append(Frame(frame.module, frame.kind, frame.operation, value or 0.0, frame.dtype))
+            read.append(Frame(frame.module, frame.kind, frame.operation, value or 0.0, frame.dtype_name))
             if _bad(value):
                 self.found[phase] = Nonfinite(frame.module, frame.operation, phase, self._step, tuple(read))
                 return
@@ -184,7 +185,7 @@ class FrameRecorder:
 
 def _named(name: str, module: nn.Module, tensor: Tensor) -> Frame:
     """Describe a tensor whose largest magnitude is not read yet."""
-    return Frame(name, type(module).__name__, _operation(tensor), math.nan, tensor.dtype)
+    return Frame(name, type(module).__name__, _operation(tensor), math.nan, dtype_name(tensor.dtype))
 
 
 def _operation(tensor: Tensor) -> str:

@@ -11,6 +11,7 @@ from torch import Tensor
 
 from amp_lessons.audit.recorder.later import local
 from amp_lessons.audit.seen import LayerStep
+from amp_lessons.formats.dtypes import dtype_name
 from amp_lessons.scaling.counts import censuses
 
 # what a cast of the gradients would be to, where training does not use it
@@ -67,16 +68,16 @@ def state_of(optimizer: torch.optim.Optimizer) -> Mapping[Any, Any]:
 
 def dtypes_of(
     parameters: Mapping[str, Tensor], optimizers: Sequence[torch.optim.Optimizer]
-) -> Iterator[tuple[str, torch.dtype]]:
-    """Yield the dtypes of a layer's parameters by name, of their gradients and of the optimizers' state."""
+) -> Iterator[tuple[str, str]]:
+    """Name the dtypes of a layer's parameters, of their gradients and of the optimizers' state."""
     for name, parameter in parameters.items():
-        yield name, parameter.dtype
+        yield name, dtype_name(parameter.dtype)
         if parameter.grad is not None:
-            yield f"{name}.gradient", parameter.grad.dtype
+            yield f"{name}.gradient", dtype_name(parameter.grad.dtype)
         for optimizer in optimizers:
             for key, value in state_of(optimizer).get(parameter, {}).items():
                 if isinstance(value, Tensor) and value.shape == parameter.shape:
-                    yield f"optimizer.{key}", value.dtype
+                    yield f"optimizer.{key}", dtype_name(value.dtype)
 
 
 _WAYS_TO_MAKE_GOOD = ("kahan", "compensat", "stochastic")

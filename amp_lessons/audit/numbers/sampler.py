@@ -273,7 +273,7 @@ class Sampler:
             self._layers[layer] = LayerSeen(
                 name=layer,
                 parameters=sum(p.numel() for p in parameters),
-                dtypes=dict(dtypes_of(named, [optimizer])),
+                dtype_names=dict(dtypes_of(named, [optimizer])),
                 history=(*_thinned(before.history if before else ()), now),
                 part="; ".join(sorted({part_of(p) for p in parameters} - {""})),
                 replicated=any(id(p) in replicated for p in parameters),

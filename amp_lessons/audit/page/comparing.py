@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
 import math
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
@@ -10,9 +9,10 @@ from typing import TYPE_CHECKING
 import numpy as np
 from markupsafe import Markup
 
+from amp_lessons._base.render import Section, sections_html
+from amp_lessons._base.text.words import shortened
 from amp_lessons.audit.comparing.report import MODULES, STEPS, headline, sections_of
-from amp_lessons.audit.page.page import page_of
-from amp_lessons.audit.report.rendering import Section, section_html
+from amp_lessons.audit.page.page import can_draw, page_of
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -34,23 +34,16 @@ _BY_STEP = "How the differences grow from step to step; dashed, what nudging the
 
 def comparison_page(comparison: Comparison) -> str:
     """Return a whole HTML page of a comparison; it needs no network."""
-    sections = Markup("\n").join(_sections(comparison))
-    return page_of(headline(comparison), sections)
-
-
-def _sections(comparison: Comparison) -> Iterator[Markup]:
-    for section in sections_of(comparison, _MOST_MODULES):
-        pictures = Markup("\n").join(_pictures(section, comparison))
-        yield Markup("<section>{}</section>").format(section_html(section, "h2", pictures))
+    sections = sections_of(comparison, _MOST_MODULES)
+    shown = sections_html(sections, lambda section: _pictures(section, comparison))
+    return page_of(headline(comparison), shown)
 
 
 def _pictures(section: Section, comparison: Comparison) -> Iterator[Markup]:
     drawn = {MODULES: (modules_picture, _BY_MODULE), STEPS: (steps_picture, _BY_STEP)}
     if section.title not in drawn:
         return
-    try:
-        importlib.import_module("matplotlib.figure")
-    except ImportError:
+    if not can_draw():
         yield Markup("<p>{}</p>").format(_NO_PICTURES)
         return
     from amp_lessons._base.drawing.picture import picture_html
@@ -82,7 +75,7 @@ def modules_picture(comparison: Comparison) -> Picture:
         colour = ZONES["underflowed"].colour
         axes.plot(worse, heights, "X", color=colour, ms=9, label="worse than its format explains")
         step = -(-len(found) // _NAMED)
-        names = [_shortened(each.module) for each in found[::step]]
+        names = [shortened(each.module, _LONGEST_NAME) for each in found[::step]]
         axes.set_xticks(list(places)[::step], names, rotation=60, ha="right", fontsize=SMALL)
         _finish(axes, "relative difference")
     return Picture(figure)
@@ -130,7 +123,3 @@ def _finish(axes: Axes, label: str) -> None:
 def _shown(value: float | None) -> float:
     """Return what a logarithmic axis can show, else NaN, which leaves a gap."""
     return value if value is not None and 0 < value < math.inf else math.nan
-
-
-def _shortened(name: str) -> str:
-    return name if len(name) <= _LONGEST_NAME else f"…{name[1 - _LONGEST_NAME :]}"

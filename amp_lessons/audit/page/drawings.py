@@ -26,10 +26,11 @@ from amp_lessons._base.drawing.style import (
     dtype_colour,
     house_style,
 )
-from amp_lessons._base.text.words import fraction
-from amp_lessons.audit.report.document import Document, StepEntry
-from amp_lessons.audit.report.losses import AS_TRAINED, LossMap
+from amp_lessons._base.text.words import fraction, shortened
+from amp_lessons.audit.report.losses import LossMap
+from amp_lessons.audit.report.report import Report
 from amp_lessons.audit.report.steps import by_optimizer
+from amp_lessons.audit.seen import AS_TRAINED, StepSeen
 
 CURVES_IN = 2.4
 _ROW_IN, _MARGINS_IN = 0.22, 0.95
@@ -60,7 +61,9 @@ def draw_map(axes: Axes, losses: LossMap) -> None:
     axes.set_facecolor(UNKNOWN)
     # small shares differ most in what they mean: the root gives them room
     image = axes.imshow(shares, aspect="auto", cmap=LOST, norm=PowerNorm(0.5, 0, 1), interpolation="nearest")
-    axes.set_yticks(range(len(losses.layers)), [_shortened(name) for name in losses.layers], fontsize=SMALL)
+    axes.set_yticks(
+        range(len(losses.layers)), [shortened(name, _LONGEST_NAME) for name in losses.layers], fontsize=SMALL
+    )
     places = sorted({round(p) for p in np.linspace(0, len(losses.steps) - 1, 8)}) if losses.steps else []
     axes.set_xticks(places, [f"{losses.steps[place] + 1:,}" for place in places])
     axes.set_xlabel("optimizer step")
@@ -117,16 +120,11 @@ def draw_layer(axes: Axes, curves: Mapping[str, Mapping[int, float]], used: str)
     axes.legend(loc="center left", bbox_to_anchor=(1.01, 0.5), fontsize=9)
 
 
-def _shortened(name: str) -> str:
-    """Leave out the beginning of a long name: layers differ at its end."""
-    return name if len(name) <= _LONGEST_NAME else f"…{name[1 - _LONGEST_NAME :]}"
-
-
 HEIGHT_IN = 3.9
 _COLUMNS = 4  # of the legend
 
 
-def timeline_picture(document: Document) -> Picture:
+def timeline_picture(report: Report) -> Picture:
     """Draw loss and scale of every step; there has to be one."""
     with house_style():
         figure = Figure(figsize=(9, HEIGHT_IN))
@@ -136,41 +134,41 @@ def timeline_picture(document: Document) -> Picture:
             sharex=True,
             gridspec_kw={"height_ratios": [3, 2], "left": 0.1, "right": 0.985, "bottom": 0.13},
         )
-        draw_timeline(loss, scale, document)
+        draw_timeline(loss, scale, report)
         named = len(loss.get_legend_handles_labels()[0])
         figure.subplots_adjust(top=0.98 - 0.05 * -(-named // _COLUMNS))  # room for each line of the legend
     return Picture(figure)
 
 
-def draw_timeline(loss_axes: Axes, scale_axes: Axes, document: Document) -> None:
+def draw_timeline(loss_axes: Axes, scale_axes: Axes, report: Report) -> None:
     """Draw the loss above and the scale below, which share their steps, counted from 1."""
-    optimizers = by_optimizer(document)
+    optimizers = by_optimizer(report)
     strokes = STROKES if len(optimizers) > 1 else ({"color": ACCENT, "lw": 1.8},)
     for (number, steps), stroke in zip(optimizers.items(), strokes, strict=False):
         label = f"optimizer {number + 1}" if len(optimizers) > 1 else "loss"
-        numbers = [step["index"] + 1 for step in steps]
-        loss_axes.plot(numbers, [_finite(step["loss"]) for step in steps], label=label, **stroke)
-        scale_axes.step(numbers, [_exponent(step["scale"]) for step in steps], where="mid", **stroke)
+        numbers = [step.index + 1 for step in steps]
+        loss_axes.plot(numbers, [_finite(step.loss) for step in steps], label=label, **stroke)
+        scale_axes.step(numbers, [_exponent(step.scale) for step in steps], where="mid", **stroke)
     if len(optimizers) > len(strokes):
         _above(loss_axes, 0, f"the first {len(strokes)} of {len(optimizers)} optimizers")
-    _mark_steps(loss_axes, scale_axes, document)
-    _name_axes(loss_axes, scale_axes, document["steps"])
+    _mark_steps(loss_axes, scale_axes, report)
+    _name_axes(loss_axes, scale_axes, report.steps)
 
 
-def _mark_steps(loss_axes: Axes, scale_axes: Axes, document: Document) -> None:
-    steps, overflow = document["steps"], ZONES["overflowed"].colour
-    skipped = [step for step in steps if not step["happened"]]
+def _mark_steps(loss_axes: Axes, scale_axes: Axes, report: Report) -> None:
+    steps, overflow = report.steps, ZONES["overflowed"].colour
+    skipped = [step for step in steps if not step.happened]
     if skipped:
-        numbers = [step["index"] + 1 for step in skipped]
-        exponents = [_exponent(step["scale"]) for step in skipped]
+        numbers = [step.index + 1 for step in skipped]
+        exponents = [_exponent(step.scale) for step in skipped]
         scale_axes.plot(numbers, exponents, "X", color=overflow, ms=8)
         _at_top(loss_axes, numbers, "X", overflow, "step skipped")
-    broken = [step["index"] + 1 for step in steps if not math.isfinite(step["loss"] or 0.0)]
+    broken = [step.index + 1 for step in steps if not math.isfinite(step.loss or 0.0)]
     if broken:
         _at_top(loss_axes, broken, "^", ZONES["underflowed"].colour, "loss inf or NaN")
-    found = document["first_nonfinite"]
+    found = report.first_nonfinite
     if found is not None:
-        loss_axes.axvline(found["step"] + 1, color=INK, lw=1, ls=":", label="first inf or NaN")
+        loss_axes.axvline(found.step + 1, color=INK, lw=1, ls=":", label="first inf or NaN")
 
 
 def _at_top(axes: Axes, numbers: Sequence[int], marker: str, colour: str, label: str) -> None:
@@ -180,8 +178,8 @@ def _at_top(axes: Axes, numbers: Sequence[int], marker: str, colour: str, label:
     axes.plot(numbers, heights, marker, color=colour, ms=8, label=label, transform=where, clip_on=False)
 
 
-def _name_axes(loss_axes: Axes, scale_axes: Axes, steps: Sequence[StepEntry]) -> None:
-    if not any(math.isfinite(step["loss"]) for step in steps if step["loss"] is not None):
+def _name_axes(loss_axes: Axes, scale_axes: Axes, steps: Sequence[StepSeen]) -> None:
+    if not any(math.isfinite(step.loss) for step in steps if step.loss is not None):
         loss_axes.text(0.5, 0.5, "no loss was seen", transform=loss_axes.transAxes, color=QUIET, ha="center")
         loss_axes.set_yticks([])
     loss_axes.set_ylabel("loss")
@@ -189,7 +187,7 @@ def _name_axes(loss_axes: Axes, scale_axes: Axes, steps: Sequence[StepEntry]) ->
     loss_axes.legend(
         loc="lower right", bbox_to_anchor=(1, 0.98), ncols=_COLUMNS, fontsize=9, borderaxespad=0.2
     )
-    low, high = _range([_exponent(step["scale"]) for step in steps])
+    low, high = _range([_exponent(step.scale) for step in steps])
     scale_axes.set_ylim(low - 1.5, high + 1.5)
     scale_axes.yaxis.set_major_locator(MaxNLocator(integer=True, nbins=4))
     scale_axes.yaxis.set_major_formatter(FuncFormatter(lambda exponent, _: f"$2^{{{round(exponent)}}}$"))

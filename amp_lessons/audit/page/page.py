@@ -12,23 +12,16 @@ from typing import TYPE_CHECKING
 
 from markupsafe import Markup
 
+from amp_lessons._base.render import Section, paragraphs_html, sections_html
 from amp_lessons._base.text.page import whole_page
 from amp_lessons._base.text.words import fraction
-from amp_lessons.audit.report.document import Document
-from amp_lessons.audit.report.losses import AS_TRAINED, LossMap, formats_of, loss_map, used_format
-from amp_lessons.audit.report.rendering import (
-    CASTS,
-    LAYERS,
-    STEPS,
-    Section,
-    headline,
-    ran_html,
-    section_html,
-    sections_of,
-)
+from amp_lessons.audit.report.losses import LossMap, formats_of, loss_map, used_format
+from amp_lessons.audit.report.rendering import CASTS, LAYERS, STEPS, sections_of
+from amp_lessons.audit.report.report import Report
+from amp_lessons.audit.seen import AS_TRAINED
 
 if TYPE_CHECKING:
-    from amp_lessons.audit import Report, Seen
+    from amp_lessons.audit import Seen
 
 _MOST_LAYERS = _MOST_ROWS = 40
 _TO_SPEAK_OF = 0.001  # less is told in words
@@ -41,22 +34,22 @@ def audit_page(audit: Seen | Report) -> str:
 
     ``Path("audit.html").write_text(views.audit_page(seen), "utf-8")`` writes it; it needs no network.
     """
-    return page(document_of(audit))
+    return page(report_of(audit))
 
 
-def document_of(audit: Seen | Report) -> Document:
-    """Return the document of a report, or of what was seen so far. Raises TypeError for anything else."""
+def report_of(audit: Seen | Report) -> Report:
+    """Return a report, or that of what was seen so far. Raises TypeError for anything else."""
     report = getattr(audit, "report", audit)
-    if not hasattr(report, "to_dict"):
+    if not isinstance(report, Report):
         raise TypeError(f"what audit.watch gives, or its report, can be shown, not {type(audit).__name__}")
-    return report.to_dict()
+    return report
 
 
-def page(document: Document, *more: Section) -> str:
-    """Return a whole HTML page of a report's document, with ``more`` sections below its own."""
-    below = (Markup("<section>{}</section>").format(section_html(each, "h2")) for each in more)
-    sections = Markup("\n").join([*sections_with_pictures(document), *below])
-    return page_of(headline(document), ran_html(document) + sections)
+def page(report: Report, *more: Section) -> str:
+    """Return a whole HTML page of a report, with ``more`` sections below its own."""
+    title, *others = report.opening()
+    sections = [sections_with_pictures(report), *([sections_html(more)] if more else [])]
+    return page_of(title, paragraphs_html(others) + Markup("\n").join(sections))
 
 
 def page_of(title: str, sections: Markup) -> str:
@@ -64,15 +57,14 @@ def page_of(title: str, sections: Markup) -> str:
     return whole_page(title, sections, _STYLE)
 
 
-def sections_with_pictures(document: Document) -> Iterator[Markup]:
-    """Yield the sections of a report, each with what is to be seen of it."""
-    shown = _pictures if _can_draw() else _instead_of_pictures
-    for section in sections_of(document, _MOST_LAYERS):
-        pictures = Markup("\n").join(shown(section, document))
-        yield Markup("<section>{}</section>").format(section_html(section, "h2", pictures))
+def sections_with_pictures(report: Report) -> Markup:
+    """Render the sections of a report, each with what is to be seen of it."""
+    shown = _pictures if can_draw() else _instead_of_pictures
+    return sections_html(sections_of(report, _MOST_LAYERS), lambda section: shown(section, report))
 
 
-def _can_draw() -> bool:
+def can_draw() -> bool:
+    """Whether matplotlib is there."""
     try:
         importlib.import_module("matplotlib.figure")
     except ImportError:
@@ -80,42 +72,42 @@ def _can_draw() -> bool:
     return True
 
 
-def _instead_of_pictures(section: Section, document: Document) -> Iterator[Markup]:
+def _instead_of_pictures(section: Section, report: Report) -> Iterator[Markup]:
     if section.title == STEPS:
         yield Markup("<p>{}</p>").format(_NO_PICTURES)
     elif section.title in (LAYERS, CASTS):
-        for name, losses in _maps_of(section, document).items():
-            yield _in_words(document, name, losses)
+        for name, losses in _maps_of(section, report).items():
+            yield _in_words(report, name, losses)
 
 
-def _maps_of(section: Section, document: Document) -> dict[str, LossMap]:
+def _maps_of(section: Section, report: Report) -> dict[str, LossMap]:
     """Return what is lost in the format that was used, or in those that were not, as the section says."""
-    names = (name for name in formats_of(document) if (name == AS_TRAINED) is (section.title == LAYERS))
-    return {name: loss_map(document, name, "norm", _MOST_ROWS) for name in names}
+    names = (name for name in formats_of(report) if (name == AS_TRAINED) is (section.title == LAYERS))
+    return {name: loss_map(report, name, "norm", _MOST_ROWS) for name in names}
 
 
-def _in_words(document: Document, name: str, losses: LossMap) -> Markup:
-    return Markup("<p>In {}: {}</p>").format(say_format(document, name), say_worst(losses))
+def _in_words(report: Report, name: str, losses: LossMap) -> Markup:
+    return Markup("<p>In {}: {}</p>").format(say_format(report, name), say_worst(losses))
 
 
-def _pictures(section: Section, document: Document) -> Iterator[Markup]:
+def _pictures(section: Section, report: Report) -> Iterator[Markup]:
     if section.title == STEPS:
         from amp_lessons._base.drawing.picture import picture_html
         from amp_lessons.audit.page.drawings import timeline_picture
 
         caption = "The loss and the loss scale at every step; crosses mark the steps that were skipped."
         yield picture_html(
-            timeline_picture(document), caption, " ".join([caption, *section.sentences]), announced=False
+            timeline_picture(report), caption, " ".join([caption, *section.sentences]), announced=False
         )
     elif section.title == LAYERS:
-        for name, losses in _maps_of(section, document).items():
+        for name, losses in _maps_of(section, report).items():
             telling = losses.most >= _TO_SPEAK_OF
-            said = say_format(document, name)
-            yield _figure_of(losses, said) if telling else _in_words(document, name, losses)
+            said = say_format(report, name)
+            yield _figure_of(losses, said) if telling else _in_words(report, name, losses)
     elif section.title == CASTS:
-        maps = _maps_of(section, document)
+        maps = _maps_of(section, report)
         shown = (
-            _figure_of(losses, name) if losses.steps else _in_words(document, name, losses)
+            _figure_of(losses, name) if losses.steps else _in_words(report, name, losses)
             for name, losses in maps.items()
         )
         folded = Markup("\n").join(shown)
@@ -123,9 +115,9 @@ def _pictures(section: Section, document: Document) -> Iterator[Markup]:
         yield summary.format(" or ".join(maps), folded)
 
 
-def say_format(document: Document, name: str) -> str:
+def say_format(report: Report, name: str) -> str:
     """Name a format for people."""
-    return f"{used_format(document)}, as trained" if name == AS_TRAINED else name
+    return f"{used_format(report)}, as trained" if name == AS_TRAINED else name
 
 
 def _figure_of(losses: LossMap, number_format: str) -> Markup:

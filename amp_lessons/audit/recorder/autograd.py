@@ -142,7 +142,7 @@ class AutogradCalls(Part):
         if handed_on:
             scaler = self._here.scaled[0]
         elif scaler is None and root.numel() == 1:
-            self._here.by_hand = factor if factor >= graph.LARGE_NUMBER else 1.0
+            self._here.by_hand = factor if factor >= events.LARGE_NUMBER else 1.0
             self._here.loss = Later(root.detach() / self._here.by_hand)
         for optimizer in self._known.of_this_thread().values():
             self._known.look(parameters_of(optimizer))

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
-import torch
+if TYPE_CHECKING:  # rules name events where reports of ranks are joined, without PyTorch
+    import torch
 
-from amp_lessons.audit.recorder.gradients import Change
-from amp_lessons.audit.recorder.graph import Inside, PartInHalf
+    from amp_lessons.audit.recorder.gradients import Change
+    from amp_lessons.audit.recorder.graph import Inside, PartInHalf
 
 Line = tuple[str, int] | None
+LARGE_NUMBER = 64.0  # what divides by as much may unscale, where the scale itself is not known
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -133,6 +136,19 @@ class Backward(Event):
     summed: torch.dtype | None = None
     inside: Inside | None = None
     part_in_half: PartInHalf | None = None
+
+    @property
+    def in_fp16(self) -> bool:
+        """Whether it went through what autocast computed in fp16."""
+        return "torch.float16" in map(str, self.forward)
+
+    @property
+    def by_hand(self) -> frozenset[torch.dtype]:
+        """The dtypes in 16 bits that it went through without autocast, of weights that are not."""
+        inside = self.inside
+        if inside is None or self.forward or inside.weights or inside.compiled:
+            return frozenset()
+        return inside.halves
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -13,6 +13,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from amp_lessons.audit.recorder.events import LARGE_NUMBER
 from amp_lessons.audit.recorder.later import may_read
 from amp_lessons.precisions import HALVES
 
@@ -29,7 +30,6 @@ _KEPT_IN_FP32 = re.compile(  # by autocast on CUDA: sums of exponentials, powers
     r"(LogSoftmax|Softmax|Logsumexp|Exp|Log|Pow|LinalgVectorNorm|Norm|Cumsum|Prod|NllLoss|MseLoss|SmoothL1Loss"
     r"|HuberLoss|SoftMarginLoss|BinaryCrossEntropy|BinaryCrossEntropyWithLogits|CtcLoss|KlDiv)(?:2D)?Backward"
 )
-LARGE_NUMBER = 64.0  # what divides by as much may unscale, where the scale itself is not known
 _FAR_ENOUGH = 16  # operations: a scaled loss divided by the number of micro-batches, a sum of two losses
 
 

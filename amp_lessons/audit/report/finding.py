@@ -1,74 +1,35 @@
-"""One finding as text, markdown and HTML: of a check, or of an audit with place and count."""
+"""One finding, of a check, or of an audit with place and count, as an entry of a report."""
 
 from __future__ import annotations
 
-import textwrap
 from collections.abc import Iterator
 
-from markupsafe import Markup
-
-from amp_lessons._base.text import prose
-from amp_lessons.audit.catalogue import ROWS
-from amp_lessons.audit.catalogue.rows import EXPLAINED_AT
+from amp_lessons._base.render import Entry
 from amp_lessons.audit.findings import Finding, Sighting
 from amp_lessons.audit.report.steps import ranks_in_words
+from amp_lessons.audit.rules import ROWS
+from amp_lessons.audit.rules.rows import EXPLAINED_AT
 
 MARK = {"passed": "✓", "failed": "✗", "note": "!", "todo": "·"}
 _WORD = {"passed": "holds", "failed": "mistake", "note": "note", "todo": "to do"}
-_WIDTH = 80
 
 
-def text_lines(finding: Finding) -> list[str]:
-    """Render a finding for a terminal."""
-    head = f"{MARK[finding.kind]} {f'{finding.code}: ' if _has_a_name(finding) else ''}{finding.message}"
-    lines = textwrap.wrap(head, _WIDTH, initial_indent="  ", subsequent_indent="    ")
-    for heading, sentence in _parts(finding):
-        if heading == "at":  # a line of code stays one
-            lines.append(f"    at: {sentence}")
-        else:
-            lines += textwrap.wrap(
-                f"{heading}: {sentence}", _WIDTH, initial_indent="    ", subsequent_indent="    "
-            )
-    return lines
+def entry_of(finding: Finding) -> Entry:
+    """Return a finding as a report shows it.
 
-
-def as_markdown(finding: Finding) -> str:
-    """Render a finding as an item of a list."""
-    name = f"`{finding.code}` " if _has_a_name(finding) else ""
-    item = f"- {MARK[finding.kind]} {name}{prose.as_markdown(finding.message)}"
-    parts = [f"*{heading.capitalize()}:* {prose.as_markdown(said)}" for heading, said in _parts(finding)]
-    return "\\\n  ".join([item, *parts])
-
-
-def as_html(finding: Finding) -> Markup:
-    """Render a finding as an item of a list, whose meaning never rests on colour alone."""
-    part = Markup("<br><em>{}:</em> {}")
-    return Markup(
-        '<li class="amp-{kind}" style="margin:.4em 0"><span aria-hidden="true">{mark}</span> '
-        "<strong>{word}</strong> {name}{message}{parts}</li>"
-    ).format(
+    What is still to do says all there is to say, and has no code that one could look up. Of somebody's own
+    training, the code leads to what it means; an exercise says that itself.
+    """
+    explained = isinstance(finding, Sighting) and finding.code in ROWS
+    return Entry(
         kind=finding.kind,
         mark=MARK[finding.kind],
         word=_WORD[finding.kind],
-        name=_code(finding) if _has_a_name(finding) else "",
-        message=prose.as_html(finding.message),
-        parts=Markup("").join(
-            part.format(heading.capitalize(), prose.as_html(said)) for heading, said in _parts(finding)
-        ),
+        message=finding.message,
+        code="" if finding.kind == "todo" else finding.code,
+        address=f"{EXPLAINED_AT}{finding.code}" if explained else "",
+        parts=tuple(_parts(finding)),
     )
-
-
-def _code(finding: Finding) -> Markup:
-    """Return the code; of somebody's training, as a link to what it means. An exercise says that itself."""
-    code = Markup("<code>{}</code> ").format(finding.code)
-    if not isinstance(finding, Sighting) or finding.code not in ROWS:
-        return code
-    return Markup('<a href="{}{}">{}</a> ').format(EXPLAINED_AT, finding.code, code.rstrip())
-
-
-def _has_a_name(finding: Finding) -> bool:
-    """Whether the code helps a reader, who can look it up: what is still to do says all there is to say."""
-    return finding.kind != "todo"
 
 
 def _parts(finding: Finding) -> Iterator[tuple[str, str]]:

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-import platform
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import datetime
 from functools import cache
-from importlib import metadata
+from typing import TYPE_CHECKING
 
-import torch
+if TYPE_CHECKING:
+    import torch
 
 
 @dataclass(frozen=True)
@@ -55,6 +55,10 @@ class Clock:
 
     def how(self, device: torch.device | None) -> How:
         """Say how the audit was done so far; ``device`` is the model's, None where none was seen."""
+        import platform  # whoever only reads a report waits for none of these
+
+        import torch
+
         return How(
             torch=torch.__version__,
             amp_lessons=_own_version(),
@@ -70,6 +74,8 @@ class Clock:
 def device_name(device: torch.device) -> str:
     """Return the product's name of a CPU or a CUDA GPU, of others their type."""
     if device.type == "cuda":
+        import torch
+
         return torch.cuda.get_device_name(device)
     if device.type != "cpu":
         return device.type
@@ -80,6 +86,8 @@ def device_name(device: torch.device) -> str:
 
 @cache
 def _own_version() -> str:
+    from importlib import metadata
+
     try:
         return metadata.version("amp-lessons")
     except metadata.PackageNotFoundError:

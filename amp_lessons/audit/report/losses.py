@@ -5,12 +5,16 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Sequence, Set
 from dataclasses import dataclass
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
-from amp_lessons.audit.report.document import CensusEntry, Document, LayerEntry, LayerStepEntry
+from amp_lessons._base.text.words import fraction
+from amp_lessons.audit.seen import AS_TRAINED, LayerSeen
+from amp_lessons.scaling.fates import Census
+
+if TYPE_CHECKING:
+    from amp_lessons.audit.report.report import Report
 
 By = Literal["count", "norm"]
-AS_TRAINED = "as trained"  # the format that autocast used, at the loss scale
 
 
 @dataclass(frozen=True)
@@ -19,6 +23,9 @@ class Loss:
 
     count: float
     norm: float
+
+    def __str__(self) -> str:
+        return f"{fraction(self.count)} / {fraction(self.norm)}"
 
 
 @dataclass(frozen=True)
@@ -58,31 +65,36 @@ class LayerRow:
     unusual: dict[str, str]
 
 
-def formats_of(document: Document) -> tuple[str, ...]:
+def formats_of(report: Report) -> tuple[str, ...]:
     """Return the formats for which there are numbers, the one that was used first."""
-    known: dict[str, None] = {}
-    for layer in document["layers"]:
-        for step in layer["history"]:
-            known |= dict.fromkeys(_formats(step))
+    steps = (step for layer in report.layers.values() for step in layer.history)
+    known = dict.fromkeys(name for step in steps for name in step.censuses)
     return tuple(sorted(known, key=lambda name: name != AS_TRAINED))
 
 
-def used_format(document: Document) -> str:
+def used_format(report: Report) -> str:
     """Name the format that autocast used, "" where it was off."""
-    censuses = (step["census"] for layer in document["layers"] for step in layer["history"])
-    return next((census["dtype"] for census in censuses if census), "")
+    censuses = (step.census for layer in report.layers.values() for step in layer.history)
+    return next((census.dtype_name for census in censuses if census), "")
 
 
-def layer_rows(document: Document) -> list[LayerRow]:
+def layer_rows(report: Report) -> list[LayerRow]:
     """Return all layers, those that lose most first: in training, then in the formats that were not used."""
-    skipped = {step["index"] for step in document["steps"] if not step["happened"]}
-    rows = [_row(layer, skipped) for layer in document["layers"]]
-    return sorted(rows, key=_badness, reverse=True)
+    skipped = {step.index for step in report.steps if not step.happened}
+    nothing = Loss(0.0, 0.0)
+
+    def badness(row: LayerRow) -> tuple[float, ...]:
+        trained = row.losses.get(AS_TRAINED) or nothing
+        others = [(loss or nothing).norm for name, loss in row.losses.items() if name != AS_TRAINED]
+        return trained.norm, trained.count, row.lost_updates or 0.0, *others
+
+    rows = [_row(layer, skipped) for layer in report.layers.values()]
+    return sorted(rows, key=badness, reverse=True)
 
 
-def loss_map(document: Document, number_format: str, by: By, most: int) -> LossMap:
+def loss_map(report: Report, number_format: str, by: By, most: int) -> LossMap:
     """Return what the ``most`` layers that lose most in a format lose at each step, by count or by norm."""
-    histories = {layer["name"]: _history(layer, number_format, by) for layer in document["layers"]}
+    histories = {layer.name: _history(layer, number_format, by) for layer in report.layers.values()}
     means = {name: _mean(history.values()) for name, history in histories.items()}
     worst = sorted(histories, key=lambda name: means[name], reverse=True)[:most]
     steps = tuple(sorted({step for name in worst for step in histories[name]}))
@@ -90,22 +102,19 @@ def loss_map(document: Document, number_format: str, by: By, most: int) -> LossM
     return LossMap(tuple(worst), steps, shares, len(histories))
 
 
-def layer_curves(document: Document, layer: str, by: By) -> dict[str, dict[int, float]]:
+def layer_curves(report: Report, layer: str, by: By) -> dict[str, dict[int, float]]:
     """Return what one layer loses in each format, by step; empty for a layer that is not known."""
-    found = [each for each in document["layers"] if each["name"] == layer]
-    return {name: _history(each, name, by) for each in found for name in formats_of(document)}
+    found = report.layers.get(layer)
+    return {} if found is None else {name: _history(found, name, by) for name in formats_of(report)}
 
 
-def _history(layer: LayerEntry, number_format: str, by: By) -> dict[int, float]:
-    losses = ((step["step"], _loss_at(step, number_format, by)) for step in layer["history"])
-    return {step: loss for step, loss in losses if loss is not None}
-
-
-def _loss_at(step: LayerStepEntry, number_format: str, by: By) -> float | None:
-    census = _census(step, number_format)
-    if census is None or not census["at_stake"]:  # an overflow, say, has left nothing that could be lost
-        return None
-    return census["underflow_fraction"] if by == "count" else census["underflow_norm_fraction"]
+def _history(layer: LayerSeen, number_format: str, by: By) -> dict[int, float]:
+    """Return what is lost by step; an overflow, say, leaves nothing that could be."""
+    found = ((step.step, step.censuses.get(number_format)) for step in layer.history)
+    known = {step: census for step, census in found if census is not None and census.at_stake}
+    if by == "count":
+        return {step: census.underflow_fraction for step, census in known.items()}
+    return {step: each.underflow_norm_fraction for step, each in known.items() if each.norm is not None}
 
 
 def _mean(shares: Iterable[float]) -> float:
@@ -113,46 +122,30 @@ def _mean(shares: Iterable[float]) -> float:
     return sum(known) / len(known) if known else 0.0
 
 
-def _row(layer: LayerEntry, skipped: Set[int]) -> LayerRow:
-    history = layer["history"]
+def _row(layer: LayerSeen, skipped: Set[int]) -> LayerRow:
+    history = layer.history
     # clipping by an infinite norm makes zeros of the gradients that a skipped step throws away
-    made = [step for step in history if step["step"] not in skipped] or history
-    formats = dict.fromkeys(name for step in history for name in _formats(step))
-    updates = [s["lost_update_fraction"] for s in history if s["lost_update_fraction"] is not None]
+    made = [step for step in history if step.step not in skipped] or history
+    formats = dict.fromkeys(name for step in history for name in step.censuses)
+    updates = [s.lost_update_fraction for s in history if s.lost_update_fraction is not None]
     return LayerRow(
-        name=layer["name"],
-        parameters=layer["parameters"],
-        losses={name: _together([_census(step, name) for step in history]) for name in formats},
-        zeros=_mean(step["zero_fraction"] for step in made),
+        name=layer.name,
+        parameters=layer.parameters,
+        losses={name: _together([step.censuses.get(name) for step in history]) for name in formats},
+        zeros=_mean(step.zero_fraction for step in made),
         lost_updates=sum(updates) / len(updates) if updates else None,
-        unusual={what: dtype for what, dtype in layer["dtypes"].items() if _is_unusual(what, dtype)},
+        unusual={what: dtype for what, dtype in layer.dtype_names.items() if _is_unusual(what, dtype)},
     )
 
 
-def _formats(step: LayerStepEntry) -> list[str]:
-    used = [AS_TRAINED] if step["census"] is not None else []
-    return [*used, *step["counterfactual"]]
-
-
-def _census(step: LayerStepEntry, number_format: str) -> CensusEntry | None:
-    return step["census"] if number_format == AS_TRAINED else step["counterfactual"].get(number_format)
-
-
-def _together(censuses: Sequence[CensusEntry | None]) -> Loss | None:
+def _together(censuses: Sequence[Census | None]) -> Loss | None:
     """Add up the gradients of several steps, as if they were those of one; None where none is at stake."""
     known = [census for census in censuses if census is not None]
-    at_stake = sum(census["at_stake"] for census in known)
-    norm = math.hypot(*(census["norm"] or 0.0 for census in known))
-    lost_norm = math.hypot(*(census["underflowed_norm"] or 0.0 for census in known))
-    count = sum(census["underflowed"] for census in known)
+    at_stake = sum(census.at_stake for census in known)
+    norm = math.hypot(*(census.norm or 0.0 for census in known))
+    lost_norm = math.hypot(*(census.underflowed_norm or 0.0 for census in known))
+    count = sum(census.underflowed for census in known)
     return Loss(count / at_stake, lost_norm / norm if norm else 0.0) if at_stake else None
-
-
-def _badness(row: LayerRow) -> tuple[float, ...]:
-    nothing = Loss(0.0, 0.0)
-    trained = row.losses.get(AS_TRAINED) or nothing
-    others = [(loss or nothing).norm for name, loss in row.losses.items() if name != AS_TRAINED]
-    return trained.norm, trained.count, row.lost_updates or 0.0, *others
 
 
 def _is_unusual(what: str, dtype: str) -> bool:

@@ -3,120 +3,23 @@
 from __future__ import annotations
 
 import math
-import textwrap
 from collections.abc import Iterator
-from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
-from markupsafe import Markup
-
-from amp_lessons._base.text import prose
+from amp_lessons._base.render import Section
 from amp_lessons._base.text.tables import Table
 from amp_lessons._base.text.words import fraction, listed, number
-from amp_lessons.audit.catalogue import ROWS
-from amp_lessons.audit.catalogue.rows import COSTS
-from amp_lessons.audit.findings import Place, Sighting, where_nonfinite
-from amp_lessons.audit.report import finding, steps
-from amp_lessons.audit.report.document import Document, PrecisionEntry, finding_of
-from amp_lessons.audit.report.losses import AS_TRAINED, LayerRow, Loss, formats_of, layer_rows, used_format
+from amp_lessons.audit.report import steps
+from amp_lessons.audit.report.finding import entry_of
+from amp_lessons.audit.report.losses import LayerRow, formats_of, layer_rows, used_format
 from amp_lessons.audit.report.steps import LOST_UPDATES, ranks_table
+from amp_lessons.audit.rules import ROWS
+from amp_lessons.audit.rules.rows import COSTS
+from amp_lessons.audit.seen import AS_TRAINED
 
-_WIDTH = 80
-_SHORTEST_NAME = 16
-_NOTHING = Markup("")
-
-
-def as_text(document: Document) -> str:
-    """Render a report for a terminal."""
-    lines = [line for said in opening(document) for line in textwrap.wrap(said, _WIDTH)]
-    for section in sections_of(document):
-        lines += ["", section.title, *section_lines(section)]
-    return "\n".join(lines)
-
-
-def section_lines(section: Section) -> Iterator[str]:
-    """Yield what stands below the title of a section, line by line, for a terminal."""
-    for sentence in section.sentences:
-        yield from textwrap.wrap(sentence, _WIDTH, initial_indent="  ", subsequent_indent="  ")
-    for each in section.findings:
-        yield from finding.text_lines(each)
-    for heading, said in section.items:
-        yield from textwrap.wrap(
-            f"{heading}: {said}", _WIDTH, initial_indent="    ", subsequent_indent="    "
-        )
-    if section.table is not None:
-        for line in str(_narrowed(section.table)).splitlines():
-            fits = len(line) + 2 <= _WIDTH or line not in (section.table.caption, *section.table.notes)
-            yield from (
-                [f"  {line}"]
-                if fits
-                else textwrap.wrap(line, _WIDTH, initial_indent="  ", subsequent_indent="  ")
-            )
-
-
-def _narrowed(table: Table) -> Table:
-    """Leave out the beginning of long names, so that the table fits; names of layers differ at their end."""
-    widths = [max(map(len, column)) for column in zip(table.head, *table.rows, strict=True)]
-    room = max(_SHORTEST_NAME, _WIDTH - 2 - sum(width + 2 for width in widths[1:]))
-    rows = [(name if len(name) <= room else f"…{name[1 - room :]}", *cells) for name, *cells in table.rows]
-    return Table(table.head, rows, table.caption, table.notes)
-
-
-def as_markdown(document: Document) -> str:
-    """Render a report for GitHub, and for notebooks without HTML."""
-    first, *others = map(prose.as_markdown, opening(document))
-    parts = [f"**{first}**", *others]
-    for section in sections_of(document):
-        parts += section_markdown(section)
-    return "\n\n".join(parts)
-
-
-def section_markdown(section: Section) -> Iterator[str]:
-    """Yield the paragraphs of a section."""
-    yield f"**{section.title}**"
-    yield from map(prose.as_markdown, section.sentences)
-    if section.findings:
-        yield "\n".join(map(finding.as_markdown, section.findings))
-    if section.items:
-        yield "\n".join(
-            f"- *{prose.as_markdown(name)}:* {prose.as_markdown(said)}" for name, said in section.items
-        )
-    if section.table is not None:
-        yield section.table.as_markdown()
-
-
-def as_html(document: Document) -> Markup:
-    """Render a report for a notebook, without pictures."""
-    sections = Markup("\n").join(section_html(section, "h4") for section in sections_of(document))
-    section = '<section class="amp-audit" aria-label="{0}"><p><strong>{0}</strong></p>{1}{2}</section>'
-    return Markup(section).format(headline(document), ran_html(document), sections)
-
-
-def ran_html(document: Document) -> Markup:
-    """Render what follows the headline as paragraphs: what it costs, and what ran."""
-    _, *others = opening(document)
-    return Markup("").join(Markup("<p>{}</p>").format(prose.as_html(said)) for said in others)
-
-
-def section_html(section: Section, heading: str, pictures: Markup = _NOTHING) -> Markup:
-    """Render one section; ``pictures`` stand above its table."""
-    return Markup("\n").join(_pieces(section, Markup(heading), pictures))
-
-
-def _pieces(section: Section, heading: Markup, pictures: Markup) -> Iterator[Markup]:
-    yield Markup("<{0}>{1}</{0}>").format(heading, section.title)
-    for sentence in section.sentences:
-        yield Markup("<p>{}</p>").format(prose.as_html(sentence))
-    if section.findings:
-        items = Markup("").join(map(finding.as_html, section.findings))
-        yield Markup('<ul style="list-style:none;padding-left:0">{}</ul>').format(items)
-    if section.items:
-        item = Markup("<dt><em>{}</em></dt><dd>{}</dd>")
-        said = (item.format(prose.as_html(name), prose.as_html(sentence)) for name, sentence in section.items)
-        yield Markup("<dl>{}</dl>").format(Markup("").join(said))
-    yield pictures
-    if section.table is not None:
-        yield section.table.as_html()
-
+if TYPE_CHECKING:
+    from amp_lessons.audit.report.report import Report
+    from amp_lessons.audit.seen import PrecisionSeen
 
 STEPS, LAYERS = "Steps", "Layers, the worst first"
 CASTS = "What a cast to another format would lose"
@@ -124,46 +27,35 @@ MOST_LAYERS = 12
 MOST_FRAMES = 8
 
 
-@dataclass(frozen=True)
-class Section:
-    """A title, and below it sentences, findings, sentences with a heading each (``items``), and a table."""
-
-    title: str
-    sentences: tuple[str, ...] = ()
-    findings: tuple[Sighting, ...] = ()
-    items: tuple[tuple[str, str], ...] = ()
-    table: Table | None = None
-
-
-def headline(document: Document) -> str:
+def headline(report: Report) -> str:
     """Say the verdict in a line."""
-    of = f"Audit of {document['of']}" if document["of"] else "Audit"
-    count = len(document["steps"])
+    of = f"Audit of {report.of}" if report.of else "Audit"
+    count = len(report.steps)
     looked_at = f"{count:,} optimizer {'step' if count == 1 else 'steps'}"
-    if document["ranks"]:
-        looked_at += f" of {len(document['ranks'])} ranks"
-    if count and not any(step["happened"] for step in document["steps"]):
+    if report.ranks:
+        looked_at += f" of {len(report.ranks)} ranks"
+    if count and not any(step.happened for step in report.steps):
         looked_at += ", every one of which was skipped"
-    mistakes = sum(finding["kind"] == "failed" for finding in document["findings"])
+    mistakes = sum(finding.kind == "failed" for finding in report.findings)
     if mistakes:
         return f"{of}: {mistakes} {'mistake' if mistakes == 1 else 'mistakes'} in {looked_at}"
     return f"{of}: no mistake seen in {looked_at}" if count else f"{of}: no optimizer step was seen"
 
 
-def opening(document: Document) -> Iterator[str]:
+def opening(report: Report) -> Iterator[str]:
     """Yield the answer: the verdict, what it costs, and what ran."""
-    yield headline(document)
-    yield from costs(document)
-    yield from what_ran(document)
+    yield headline(report)
+    yield from costs(report)
+    yield from what_ran(report)
 
 
-def costs(document: Document) -> Iterator[str]:
+def costs(report: Report) -> Iterator[str]:
     """Say in a sentence what the mistakes cost the training, the most first; nothing where there is none."""
     by_cost: dict[str, dict[str, bool]] = {}
-    for each in document["findings"]:
-        if each["kind"] == "failed" and each["code"] in ROWS:
-            sure = by_cost.setdefault(COSTS[ROWS[each["code"]].costs], {})
-            sure[each["code"]] = sure.get(each["code"], False) or not each["likely"]
+    for each in report.findings:
+        if each.kind == "failed" and each.code in ROWS:
+            sure = by_cost.setdefault(COSTS[ROWS[each.code].costs], {})
+            sure[each.code] = sure.get(each.code, False) or not each.likely
     said = [
         f"{cost if any(sure.values()) else f'perhaps {cost}'} ({listed([f'`{code}`' for code in sure])})"
         for cost, sure in by_cost.items()
@@ -172,94 +64,84 @@ def costs(document: Document) -> Iterator[str]:
         yield f"What it costs: {'; '.join(said)}."
 
 
-def what_ran(document: Document) -> Iterator[str]:
+def what_ran(report: Report) -> Iterator[str]:
     """Say in one line in which precision the training ran, and how much of it was skipped."""
-    ran, steps_seen = document["precision"], document["steps"]
+    ran, steps_seen = report.precision, report.steps
     if ran is None or not steps_seen:
         return
-    parts = [_say_autocast(ran), *_say_weights(document), *_say_scaler(ran)]
-    if not ran["scaler"] and any(step["scale"] != 1.0 for step in steps_seen):
+    parts = [_say_autocast(ran)]
+    named = [item for layer in report.layers.values() for item in layer.dtype_names.items()]
+    if weights := {dtype: None for name, dtype in named if "." not in name and name != "output"}:
+        parts.append(f"weights in {listed(list(weights))}")
+    if ran.scaler:
+        parts.append("scaler on")
+    elif ran.scaler_off:
+        parts.append("scaler switched off")
+    elif "fp16" in (*ran.autocast_names, *ran.by_hand_names):
+        parts.append("no scaler")
+    if not ran.scaler and any(step.scale != 1.0 for step in steps_seen):
         parts.append("loss scaled by hand")
-    if skipped := sum(not step["happened"] for step in steps_seen):
+    if skipped := sum(not step.happened for step in steps_seen):
         parts.append(f"{skipped:,} of {len(steps_seen):,} steps skipped")
     yield f"What ran: {', '.join(parts)}."
 
 
-def _say_autocast(ran: PrecisionEntry) -> str:
-    if ran["autocast"]:
-        return f"{listed(ran['autocast'])} autocast"
-    off = "autocast asked for, and switched off" if ran["autocast_off"] else "no autocast"
-    return f"{listed(ran['by_hand'])} by hand, {off}" if ran["by_hand"] else off
+def _say_autocast(ran: PrecisionSeen) -> str:
+    if ran.autocast_names:
+        return f"{listed(ran.autocast_names)} autocast"
+    off = "autocast asked for, and switched off" if ran.autocast_off else "no autocast"
+    return f"{listed(ran.by_hand_names)} by hand, {off}" if ran.by_hand_names else off
 
 
-def _say_weights(document: Document) -> Iterator[str]:
-    named = [layer["dtypes"].items() for layer in document["layers"]]
-    dtypes = {dtype: None for each in named for name, dtype in each if "." not in name and name != "output"}
-    if dtypes:
-        yield f"weights in {listed(list(dtypes))}"
-
-
-def _say_scaler(ran: PrecisionEntry) -> Iterator[str]:
-    if ran["scaler"]:
-        yield "scaler on"
-    elif ran["scaler_off"]:
-        yield "scaler switched off"
-    elif "fp16" in (*ran["autocast"], *ran["by_hand"]):
-        yield "no scaler"
-
-
-def sections_of(document: Document, most_layers: int = MOST_LAYERS) -> Iterator[Section]:
+def sections_of(report: Report, most_layers: int = MOST_LAYERS) -> Iterator[Section]:
     """Yield all that there is to say: findings first, then what they rest on; never an empty section."""
-    if document["findings"]:
-        yield Section("Findings", findings=tuple(map(finding_of, document["findings"])))
-    yield from _ended(document)
-    yield from _first_nonfinite(document)
-    if document["steps"]:
-        yield Section(STEPS, tuple(steps.remarks(document)), table=steps.steps_table(document))
-    if document["ranks"]:
-        yield Section("Ranks", table=ranks_table(document))
-    yield from _layers(document, most_layers)
-    yield from _casts(document, most_layers)
-    if document["not_seen"]:
-        yield Section("Not seen", tuple(f"{each}." for each in document["not_seen"]))
-    if document["steps"] or document["how"]:
-        yield Section("How this was found", tuple(_how(document)))
+    if report.findings:
+        yield Section("Findings", entries=tuple(map(entry_of, report.findings)))
+    yield from _ended(report)
+    yield from _first_nonfinite(report)
+    if report.steps:
+        yield Section(STEPS, tuple(steps.remarks(report)), table=steps.steps_table(report))
+    if report.ranks:
+        yield Section("Ranks", table=ranks_table(report))
+    yield from _layers(report, most_layers)
+    yield from _casts(report, most_layers)
+    if report.not_seen:
+        yield Section("Not seen", tuple(f"{each}." for each in report.not_seen))
+    if report.steps or report.how:
+        yield Section("How this was found", tuple(_how(report)))
 
 
-def _ended(document: Document) -> Iterator[Section]:
-    if not document["ended"]:
+def _ended(report: Report) -> Iterator[Section]:
+    if not report.ended:
         return
-    explanation = document["explanation"]
-    items: list[tuple[str, str]] = []
-    if explanation is not None and (explanation["known"] or document["steps"]):
-        items = [("means", explanation["meaning"])]
-        items.append(("cure" if explanation["known"] else "look", explanation["cure"]))
-        if explanation["lesson"]:
-            items.append(("lesson", f"{explanation['lesson']} explains it"))
-    yield Section("How it ended", (document["ended"],), items=tuple(items))
+    explanation = report.explanation
+    items: tuple[tuple[str, str], ...] = ()
+    if explanation is not None and (explanation.known or report.steps):
+        items = tuple(explanation.items())
+    yield Section("How it ended", (report.ended,), items=items)
 
 
-def _first_nonfinite(document: Document) -> Iterator[Section]:
-    found = document["first_nonfinite"]
+def _first_nonfinite(report: Report) -> Iterator[Section]:
+    found = report.first_nonfinite
     if found is None:
         return
-    said = where_nonfinite(found["module"], found["operation"], found["phase"], found["step"], found["rank"])
+    said = f"{found}"
     unseen = [
         at
-        for at, step in enumerate(document["steps"])
-        if step["index"] < found["step"] and not (step["happened"] and math.isfinite(step["loss"] or 0.0))
+        for at, step in enumerate(report.steps)
+        if step.index < found.step and not (step.happened and math.isfinite(step.loss or 0.0))
     ]
     if unseen:
-        before = document["steps"][unseen[0]]
-        what = "had a loss that was inf or NaN" if before["happened"] else "was skipped"
+        before = report.steps[unseen[0]]
+        what = "had a loss that was inf or NaN" if before.happened else "was skipped"
         said += f" That is the first among the steps that were looked at; step {unseen[0] + 1} {what} before."
-    place = found["place"]
-    items = [("at", f"{Place(**place)}  `{place['source']}`")] if place is not None else []
-    if found["recovered"]:
+    place = found.place
+    items = [("at", f"{place}  `{place.source}`")] if place is not None else []
+    if found.recovered:
         items.append(("recovered", "the scaler skipped that step, as it is there for, and training went on"))
     rows = [
-        (frame["module"], frame["kind"], number(frame["largest"], 3), frame["dtype"])
-        for frame in found["before"][-MOST_FRAMES:]
+        (frame.module, frame.kind, number(frame.largest, 3), frame.dtype_name)
+        for frame in found.before[-MOST_FRAMES:]
     ]
     head = ("module", "kind", "largest magnitude", "dtype")
     table = Table(head, rows, "How it grew, from one module to the next") if rows else None
@@ -267,23 +149,23 @@ def _first_nonfinite(document: Document) -> Iterator[Section]:
     yield Section(title, (said,), items=tuple(items), table=table)
 
 
-def _layers(document: Document, most: int) -> Iterator[Section]:
-    rows = layer_rows(document)
+def _layers(report: Report, most: int) -> Iterator[Section]:
+    rows = layer_rows(report)
     if not rows:
         return
-    trained = AS_TRAINED in formats_of(document)
+    trained = AS_TRAINED in formats_of(report)
     said = ["Over all steps that were looked at.", LOST_UPDATES]
-    used = [f"{used_format(document)}, as trained"] if trained else []
+    used = [f"{used_format(report)}, as trained"] if trained else []
     caption = "What each layer's gradients and updates lost"
     if trained:
         caption = "As trained: the fraction of the gradients, and of their norm, that became zero"
-    if trained and used_format(document) == "fp16":  # bf16 reaches as far down as fp32
+    if trained and used_format(report) == "fp16":  # bf16 reaches as far down as fp32
         said.append("Some of those that are already 0 may have underflowed in the backward pass.")
     cells = [
         (
             row.name,
             fraction(row.zeros),
-            *([_say_loss(row.losses.get(AS_TRAINED))] if trained else []),
+            *([f"{row.losses.get(AS_TRAINED) or '–'}"] if trained else []),
             "–" if row.lost_updates is None else fraction(row.lost_updates),
         )
         for row in rows[:most]
@@ -293,12 +175,13 @@ def _layers(document: Document, most: int) -> Iterator[Section]:
     yield Section(LAYERS, tuple(said), items=tuple(_unusual(rows)), table=table)
 
 
-def _casts(document: Document, most: int) -> Iterator[Section]:
+def _casts(report: Report, most: int) -> Iterator[Section]:
     """Say what formats that were not used would lose."""
-    rows, names = layer_rows(document), [name for name in formats_of(document) if name != AS_TRAINED]
+    rows, names = layer_rows(report), [name for name in formats_of(report) if name != AS_TRAINED]
     if not rows or not names:
         return
-    cells = [(row.name, *(_say_norm(row.losses.get(name)) for name in names)) for row in rows[:most]]
+    losses = ((row.name, [row.losses.get(name) for name in names]) for row in rows[:most])
+    cells = [(name, *("–" if each is None else fraction(each.norm) for each in of)) for name, of in losses]
     caption = "Fraction of each layer's gradient, by norm, that a cast would make zero"
     yield Section(CASTS, table=Table(("layer", *names), cells, caption, _left_out(rows, most)))
 
@@ -318,30 +201,22 @@ def _unusual(rows: list[LayerRow]) -> Iterator[tuple[str, str]]:
         yield "unusual dtypes", f"{said}, in `{first}`" + (f" and {len(others)} more" if others else "")
 
 
-def _say_loss(loss: Loss | None) -> str:
-    return "–" if loss is None else f"{fraction(loss.count)} / {fraction(loss.norm)}"
-
-
-def _say_norm(loss: Loss | None) -> str:
-    return "–" if loss is None else fraction(loss.norm)
-
-
-def _how(document: Document) -> Iterator[str]:
-    sampled = sum(step["sampled"] for step in document["steps"])
+def _how(report: Report) -> Iterator[str]:
+    sampled = sum(step.sampled for step in report.steps)
     yield (
-        f"Every step was listened to; {sampled:,} of {len(document['steps']):,} were looked at closely, "
-        f"every {_ordinal(document['every'])} of each optimizer."
+        f"Every step was listened to; {sampled:,} of {len(report.steps):,} were looked at closely, "
+        f"every {_ordinal(report.every)} of each optimizer."
     )
-    how = document["how"]
+    how = report.how
     if how is None:
         return
     yield (
-        f"amp-lessons {how['amp_lessons']}, PyTorch {how['torch']}, Python {how['python']} "
-        f"on {how['device']}, {how['began']}."
+        f"amp-lessons {how.amp_lessons}, PyTorch {how.torch}, Python {how.python} "
+        f"on {how.device}, {how.began}."
     )
     yield (
-        f"[measured] The training took {how['seconds']:.1f} s with the audit, which spent "
-        f"{how['looking_seconds']:.1f} s of them around the optimizers' steps."
+        f"[measured] The training took {how.seconds:.1f} s with the audit, which spent "
+        f"{how.looking_seconds:.1f} s of them around the optimizers' steps."
     )
 
 

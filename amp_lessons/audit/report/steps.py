@@ -5,10 +5,14 @@ from __future__ import annotations
 import math
 import textwrap
 from collections.abc import Iterable, Iterator, Sequence
+from typing import TYPE_CHECKING
 
 from amp_lessons._base.text.tables import Table
 from amp_lessons._base.text.words import fraction, listed, number, power_of_two
-from amp_lessons.audit.report.document import Document, RankEntry, ScaleEntry, StepEntry
+from amp_lessons.audit.seen import RankSeen, StepSeen
+
+if TYPE_CHECKING:
+    from amp_lessons.audit.report.report import Report
 
 _HEAD = ("optimizer", "steps", "skipped", "loss", "gradient norm", "lost updates")
 _MOST_NAMED = 6
@@ -17,58 +21,58 @@ LOST_UPDATES = (
 )
 
 
-def steps_table(document: Document) -> Table:
+def steps_table(report: Report) -> Table:
     """Return one row for each optimizer; what changed while it trained is told from first to last."""
-    rows = [_row(number, steps) for number, steps in by_optimizer(document).items()]
+    rows = [_row(number, steps) for number, steps in by_optimizer(report).items()]
     return Table(_HEAD, rows, "What each optimizer was asked for, and what came of it, from first to last")
 
 
-def by_optimizer(document: Document) -> dict[int, list[StepEntry]]:
+def by_optimizer(report: Report) -> dict[int, list[StepSeen]]:
     """Return the steps of each optimizer, in order."""
-    found: dict[int, list[StepEntry]] = {}
-    for step in document["steps"]:
-        found.setdefault(step["optimizer"], []).append(step)
+    found: dict[int, list[StepSeen]] = {}
+    for step in report.steps:
+        found.setdefault(step.optimizer, []).append(step)
     return dict(sorted(found.items()))
 
 
-def remarks(document: Document) -> Iterator[str]:
+def remarks(report: Report) -> Iterator[str]:
     """Say for each optimizer where its loss scale went, and which steps were skipped."""
-    optimizers = by_optimizer(document)
+    optimizers = by_optimizer(report)
     for at, steps in optimizers.items():
         of = f" of optimizer {at + 1}" if len(optimizers) > 1 else ""
-        passes = {step["backwards"] for step in steps}
+        passes = {step.backwards for step in steps}
         if passes != {1}:
             few, many = min(passes), max(passes)
             count = f"{many}" if few == many else f"{few} to {many}"
             yield f"The loss of a step{of} is the sum of the losses of its {count} backward passes."
         path = scale_path(steps)
-        if path != [(steps[0]["index"], 1.0)]:
+        if path != [(steps[0].index, 1.0)]:
             yield f"The loss scale{of}: {_say_path(path)}."
-        skipped = [step["index"] for step in steps if not step["happened"]]
+        skipped = [step.index for step in steps if not step.happened]
         if skipped:
             yield f"Skipped steps{of}: {_listed(skipped)}."
-    if any(step["lost_updates"] is not None for step in document["steps"]):
+    if any(step.lost_updates is not None for step in report.steps):
         yield LOST_UPDATES
 
 
-def scale_path(steps: Sequence[StepEntry]) -> list[tuple[int, float]]:
+def scale_path(steps: Sequence[StepSeen]) -> list[tuple[int, float]]:
     """Return the steps from which on another loss scale was used, with that scale."""
     path: list[tuple[int, float]] = []
     for step in steps:
-        if not path or step["scale"] != path[-1][1]:
-            path.append((step["index"], step["scale"]))
+        if not path or step.scale != path[-1][1]:
+            path.append((step.index, step.scale))
     return path
 
 
-def _row(number: int, steps: Sequence[StepEntry]) -> tuple[str, ...]:
-    skipped = sum(not step["happened"] for step in steps)
-    lost = [step["lost_updates"] for step in steps if step["lost_updates"] is not None]
+def _row(number: int, steps: Sequence[StepSeen]) -> tuple[str, ...]:
+    skipped = sum(not step.happened for step in steps)
+    lost = [step.lost_updates for step in steps if step.lost_updates is not None]
     return (
         str(number + 1),
         f"{len(steps):,}",
         f"{skipped:,} ({fraction(skipped / len(steps))})" if skipped else "none",
-        _from_to([step["loss"] for step in steps]),
-        _from_to([step["gradient_norm"] for step in steps if step["happened"]]),
+        _from_to([step.loss for step in steps]),
+        _from_to([step.gradient_norm for step in steps if step.happened]),
         fraction(sum(lost) / len(lost)) if lost else "–",
     )
 
@@ -114,25 +118,21 @@ def ranks_in_words(ranks: Iterable[int]) -> str:
     return f"ranks {listed([str(rank) for rank in known])}"
 
 
-def ranks_table(document: Document) -> Table:
+def ranks_table(report: Report) -> Table:
     """Return one row for each rank, what it was asked for and how it ended."""
-    rows = [_row_of_rank(rank) for rank in document["ranks"]]
+    rows = [_row_of_rank(rank) for rank in report.ranks]
     return Table(("rank", "steps", "skipped", "loss scale", "ended"), rows, "What each rank did")
 
 
-def _row_of_rank(rank: RankEntry) -> tuple[str, ...]:
+def _row_of_rank(rank: RankSeen) -> tuple[str, ...]:
+    scaled = any(each.scale != 1.0 for each in rank.scales)
     return (
-        str(rank["rank"]),
-        f"{rank['steps']:,}",
-        ", ".join(_few(str(step + 1) for step in rank["skipped"])) or "none",
-        ", ".join(_few(_say(each["scale"]) for each in _scales(rank))) or "–",
-        textwrap.shorten(rank["ended"], _LONGEST, placeholder=" …") or "well",
+        str(rank.rank),
+        f"{rank.steps:,}",
+        ", ".join(_few(str(step + 1) for step in rank.skipped)) or "none",
+        ", ".join(_few(_say_scale(each.scale) for each in rank.scales)) if scaled else "–",
+        textwrap.shorten(rank.ended, _LONGEST, placeholder=" …") or "well",
     )
-
-
-def _scales(rank: RankEntry) -> list[ScaleEntry]:
-    """Return the loss scales of a rank, none where all it had was 1."""
-    return [] if all(each["scale"] == 1.0 for each in rank["scales"]) else rank["scales"]
 
 
 def _few(words: Iterable[str]) -> Iterator[str]:
@@ -140,7 +140,3 @@ def _few(words: Iterable[str]) -> Iterator[str]:
     yield from known[:_MOST]
     if len(known) > _MOST:
         yield f"{len(known) - _MOST:,} more"
-
-
-def _say(scale: float) -> str:
-    return power_of_two(scale) if 0 < scale < float("inf") else f"{scale}"

@@ -1,158 +1,149 @@
 """Join the reports of several ranks: what each saw, and what shows only beside the others.
 
-Nothing here needs PyTorch: the command that joins them never loads it.
+The command that joins them never loads PyTorch.
 """
 
 from __future__ import annotations
 
 import math
-from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Any, cast
+import sys
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import asdict, replace
+from functools import reduce
+from operator import add
 
 from amp_lessons._base.text.words import listed, number
-from amp_lessons.audit import catalogue
-from amp_lessons.audit.catalogue.rows import weight
-from amp_lessons.audit.findings import Finding
-from amp_lessons.audit.report.document import (
-    CensusEntry,
-    Document,
-    FindingEntry,
-    LayerEntry,
-    LayerStepEntry,
-    NonfiniteEntry,
-    RankEntry,
-    ScaleEntry,
-    StepEntry,
-)
+from amp_lessons.audit import rules
+from amp_lessons.audit.findings import Finding, Sighting
+from amp_lessons.audit.report.report import Report
 from amp_lessons.audit.report.steps import by_optimizer, ranks_in_words, scale_path
+from amp_lessons.audit.rules.rows import weight
+from amp_lessons.audit.seen import LayerSeen, LayerStep, Nonfinite, RankSeen, ScaleFrom, StepSeen
+from amp_lessons.scaling.fates import Census
 
-Ranks = Mapping[int, Document]
+Ranks = Mapping[int, Report]
 
 
-def joined(reports: Ranks, ended_first: Iterable[int] = ()) -> Document:
+def of_ranks(reports: Iterable[Report]) -> Report:
+    """Join the reports of all ranks, given in the order of their ranks, into one.
+
+    ``audit.of_ranks(parallel.run(train, 2))`` does it where ``train`` returns the ``seen.report`` of an
+    ``audit.watch`` inside. Findings name the ranks that saw them; steps and layers are those of the training
+    as a whole: equal copies count once, shards are added up, losses are means. Findings of its own tell how
+    ranks came apart: other loss scales, a step that one skipped and another made, other gradients under
+    ``DistributedDataParallel``. Raises TypeError for anything but reports, ValueError for none.
+    """
+    from amp_lessons._base.arguments import require_items  # it loads PyTorch
+
+    return joined(dict(enumerate(require_items(reports, Report, "reports", "the report of a rank"))))
+
+
+def joined(reports: Ranks, ended_first: Iterable[int] = ()) -> Report:
     """Return one report of all ranks; ``ended_first`` are ranks in the order in which they ended.
 
     What only some ranks saw names them. Raises ValueError without any report.
     """
     if not reports:
         raise ValueError("there are no reports to join: give one of each rank")
-    order = sorted(reports)
-    lowest = reports[order[0]]
-    by_end = [*ended_first, *(rank for rank in order if rank not in set(ended_first))]
-    unwell = [rank for rank in by_end if rank in reports and reports[rank]["ended"]]
-    findings = sorted([*parted(reports), *_findings(reports)], key=_weight)
-    return Document(
-        schema=lowest["schema"],
-        version=lowest["version"],
-        of=lowest["of"],
-        passed=all(each["kind"] != "failed" for each in findings),
-        findings=findings,
+    reports = dict(sorted(reports.items()))
+    by_end = [*ended_first, *(rank for rank in reports if rank not in set(ended_first))]
+    unwell = [rank for rank in by_end if rank in reports and reports[rank].ended]
+    lowest = next(iter(reports.values()))
+    return replace(
+        lowest,
+        findings=tuple(sorted([*parted(reports), *_findings(reports)], key=_weight)),
         steps=joined_steps(reports),
         layers=joined_layers(reports),
         first_nonfinite=_first_nonfinite(reports),
-        every=lowest["every"],
-        ended="; ".join(f"rank {rank}: {reports[rank]['ended']}" for rank in unwell),
-        explanation=next(filter(None, (reports[rank]["explanation"] for rank in unwell)), None),
-        not_seen=_not_seen(reports),
-        how=next(filter(None, (reports[rank]["how"] for rank in order)), None),
-        ranks=[_rank(rank, reports[rank]) for rank in order],
-        precision=lowest["precision"],
+        ended="; ".join(f"rank {rank}: {reports[rank].ended}" for rank in unwell),
+        explanation=next(filter(None, (reports[rank].explanation for rank in unwell)), None),
+        not_seen=tuple(_not_seen(reports)),
+        how=next(filter(None, (report.how for report in reports.values())), None),
+        ranks=tuple(_rank(rank, report) for rank, report in reports.items()),
     )
 
 
-def _weight(finding: FindingEntry) -> tuple[bool, int, bool, int]:
+def _weight(finding: Sighting) -> tuple[bool, int, bool, int]:
     """Put mistakes before remarks, and what costs most before the rest, as one rank's report does."""
-    ok, likely = finding["kind"] != "failed", bool(finding["likely"])
-    return ok, weight(finding["code"]), likely, finding["first_step"]
+    return finding.kind != "failed", weight(finding.code), bool(finding.likely), finding.first_step
 
 
-def _findings(reports: Ranks) -> list[FindingEntry]:
+def _findings(reports: Ranks) -> list[Sighting]:
     """Return each finding once, with the ranks that saw it."""
-    found: dict[tuple[str, str, int], FindingEntry] = {}
-    for rank in sorted(reports):
-        for each in reports[rank]["findings"]:
-            place = each["place"]
-            key = each["code"], place["file"] if place else "", place["line"] if place else 0
-            found[key] = _both(found[key], each, rank) if key in found else _of(each, rank)
+    found: dict[tuple[str, str, int], Sighting] = {}
+    for rank, report in reports.items():
+        for each in report.findings:
+            place = each.place
+            key = each.code, place.file if place else "", place.line if place else 0
+            known = found.get(key)
+            found[key] = replace(each, ranks=(rank,)) if known is None else _both(known, each, rank)
     return list(found.values())
 
 
-def _of(finding: FindingEntry, rank: int) -> FindingEntry:
-    return finding | {"ranks": [rank]}
+def _both(known: Sighting, other: Sighting, rank: int) -> Sighting:
+    surer = known if not known.likely else other
+    count, first_step = max(known.count, other.count), min(known.first_step, other.first_step)
+    return replace(surer, ranks=(*known.ranks, rank), count=count, first_step=first_step)
 
 
-def _both(known: FindingEntry, other: FindingEntry, rank: int) -> FindingEntry:
-    surer = known if not known["likely"] else other
-    together = {
-        "ranks": [*known["ranks"], rank],
-        "count": max(known["count"], other["count"]),
-        "first_step": min(known["first_step"], other["first_step"]),
-    }
-    return cast(FindingEntry, surer | together)
-
-
-def _first_nonfinite(reports: Ranks) -> NonfiniteEntry | None:
+def _first_nonfinite(reports: Ranks) -> Nonfinite | None:
     """Return what one rank's report would prefer: that of a forward pass, then the earliest."""
-    found = [(rank, reports[rank]["first_nonfinite"]) for rank in sorted(reports)]
-    named: list[NonfiniteEntry] = [each | {"rank": rank} for rank, each in found if each is not None]
-    return min(named, key=lambda each: (each["phase"] != "forward", each["step"]), default=None)
+    found = ((rank, report.first_nonfinite) for rank, report in reports.items())
+    named = [replace(each, rank=rank) for rank, each in found if each is not None]
+    return min(named, key=lambda each: (each.phase != "forward", each.step), default=None)
 
 
-def _not_seen(reports: Ranks) -> list[str]:
-    """Return each sentence once; what not all ranks say names those that do."""
+def _not_seen(reports: Ranks) -> Iterator[str]:
+    """Yield each sentence once; what not all ranks say names those that do."""
     said: dict[str, list[int]] = {}
-    for rank in sorted(reports):
-        for sentence in reports[rank]["not_seen"]:
+    for rank, report in reports.items():
+        for sentence in report.not_seen:
             said.setdefault(sentence, []).append(rank)
-    return [
-        sentence if len(ranks) == len(reports) else f"on {ranks_in_words(ranks)}: {sentence}"
-        for sentence, ranks in said.items()
-    ]
+    for sentence, ranks in said.items():
+        yield sentence if len(ranks) == len(reports) else f"on {ranks_in_words(ranks)}: {sentence}"
 
 
-def _rank(rank: int, document: Document) -> RankEntry:
-    paths = [scale_path(steps) for steps in by_optimizer(document).values()]
-    scales = sorted({change for path in paths for change in path})
-    return RankEntry(
+def _rank(rank: int, report: Report) -> RankSeen:
+    paths = [scale_path(steps) for steps in by_optimizer(report).values()]
+    return RankSeen(
         rank=rank,
-        steps=len(document["steps"]),
-        skipped=[step["index"] for step in document["steps"] if not step["happened"]],
-        scales=[ScaleEntry(step=step, scale=scale) for step, scale in scales],
-        ended=document["ended"],
+        steps=len(report.steps),
+        skipped=tuple(step.index for step in report.steps if not step.happened),
+        scales=tuple(ScaleFrom(*each) for each in sorted({change for path in paths for change in path})),
+        ended=report.ended,
     )
 
 
-def joined_steps(reports: Ranks) -> list[StepEntry]:
+def joined_steps(reports: Ranks) -> tuple[StepSeen, ...]:
     """Return the steps that any rank was asked for, each as all ranks together took it."""
     holders = _holders(reports)
-    of_ranks = {rank: {step["index"]: step for step in reports[rank]["steps"]} for rank in sorted(reports)}
-    indices = sorted({index for steps in of_ranks.values() for index in steps})
-    return [
-        _step({rank: steps[index] for rank, steps in of_ranks.items() if index in steps}, holders)
-        for index in indices
-    ]
+    by_index: dict[int, dict[int, StepSeen]] = {}
+    for rank, report in reports.items():
+        for step in report.steps:
+            by_index.setdefault(step.index, {})[rank] = step
+    return tuple(_step(by_index[index], holders) for index in sorted(by_index))
 
 
-def _holders(reports: Ranks) -> list[int]:
+def _holders(reports: Ranks) -> Collection[int]:
     """Return ranks that hold all of the model between them, and nothing twice."""
     by_parts: dict[tuple[str, ...], int] = {}
-    for rank in sorted(reports):
-        by_parts.setdefault(tuple(layer["part"] for layer in reports[rank]["layers"]), rank)
-    return list(by_parts.values())
+    for rank, report in reports.items():
+        by_parts.setdefault(tuple(layer.part for layer in report.layers.values()), rank)
+    return by_parts.values()
 
 
-def _step(of_ranks: Mapping[int, StepEntry], holders: Sequence[int]) -> StepEntry:
-    lowest, *_ = of_ranks.values()
-    norms = [of_ranks[rank]["gradient_norm"] for rank in holders if rank in of_ranks]
-    together = {
-        "happened": all(step["happened"] for step in of_ranks.values()),
-        "sampled": any(step["sampled"] for step in of_ranks.values()),
-        "loss": _mean(step["loss"] for step in of_ranks.values()),
-        "lost_updates": _mean(step["lost_updates"] for step in of_ranks.values()),
-        "gradient_norm": None if None in norms or not norms else math.hypot(*cast("list[float]", norms)),
-    }
-    return cast(StepEntry, lowest | together)
+def _step(of_ranks: Mapping[int, StepSeen], holders: Collection[int]) -> StepSeen:
+    steps = of_ranks.values()
+    norms = [of_ranks[rank].gradient_norm for rank in holders if rank in of_ranks]
+    known = [norm for norm in norms if norm is not None]
+    return replace(
+        next(iter(steps)),
+        happened=all(step.happened for step in steps),
+        sampled=any(step.sampled for step in steps),
+        loss=_mean(step.loss for step in steps),
+        lost_updates=_mean(step.lost_updates for step in steps),
+        gradient_norm=math.hypot(*known) if known and len(known) == len(norms) else None,
+    )
 
 
 def _mean(numbers: Iterable[float | None]) -> float | None:
@@ -160,47 +151,46 @@ def _mean(numbers: Iterable[float | None]) -> float | None:
     return sum(known) / len(known) if known else None
 
 
-def joined_layers(reports: Ranks) -> list[LayerEntry]:
+def joined_layers(reports: Ranks) -> dict[str, LayerSeen]:
     """Return the layers of all ranks by their names; of shards, what they are together."""
-    parts: dict[str, dict[str, LayerEntry]] = {}
-    for rank in sorted(reports):
-        for layer in reports[rank]["layers"]:
-            parts.setdefault(layer["name"], {}).setdefault(layer["part"], layer)
-    return [_whole(list(of_layer.values())) for of_layer in parts.values()]
+    parts: dict[str, dict[str, LayerSeen]] = {}
+    for report in reports.values():
+        for name, layer in report.layers.items():
+            parts.setdefault(name, {}).setdefault(layer.part, layer)
+    return {name: _whole(list(of_layer.values())) for name, of_layer in parts.items()}
 
 
-def _whole(parts: Sequence[LayerEntry]) -> LayerEntry:
+def _whole(parts: Sequence[LayerSeen]) -> LayerSeen:
     if len(parts) == 1:
         return parts[0]
-    by_step: dict[int, list[LayerStepEntry]] = {}
+    by_step: dict[int, list[LayerStep]] = {}
     for part in parts:
-        for seen in part["history"]:
-            by_step.setdefault(seen["step"], []).append(seen)
+        for seen in part.history:
+            by_step.setdefault(seen.step, []).append(seen)
     complete = [by_step[step] for step in sorted(by_step) if len(by_step[step]) == len(parts)]
-    together = {"part": "", "history": [_layer_step(seen) for seen in complete]}
-    return cast(LayerEntry, parts[0] | together)
+    return replace(parts[0], part="", history=tuple(map(_layer_step, complete)))
 
 
-def _layer_step(seen: Sequence[LayerStepEntry]) -> LayerStepEntry:
+def _layer_step(seen: Sequence[LayerStep]) -> LayerStep:
     """Add up what was seen of a layer's shards at one step."""
-    used = [each["census"] for each in seen if each["census"] is not None]
-    formats = seen[0]["counterfactual"]
-    weights = [_elements(each) for each in seen]
-    return LayerStepEntry(
-        step=seen[0]["step"],
-        census=_census(used) if len(used) == len(seen) else None,
-        counterfactual={name: _census([each["counterfactual"][name] for each in seen]) for name in formats},
-        norm=math.hypot(*(each["norm"] for each in seen)),
-        zero_fraction=_weighted([each["zero_fraction"] for each in seen], weights) or 0.0,
-        lost_update_fraction=_weighted([each["lost_update_fraction"] for each in seen], weights),
+    used = [each.census for each in seen if each.census is not None]
+    weights = [next((census.total for census in each.counterfactual.values()), 0) for each in seen]
+    return LayerStep(
+        step=seen[0].step,
+        census=_added(used) if len(used) == len(seen) else None,
+        counterfactual={
+            name: _added([each.counterfactual[name] for each in seen]) for name in seen[0].counterfactual
+        },
+        norm=math.hypot(*(each.norm for each in seen)),
+        zero_fraction=_weighted([each.zero_fraction for each in seen], weights) or 0.0,
+        lost_update_fraction=_weighted([each.lost_update_fraction for each in seen], weights),
     )
 
 
-def _elements(seen: LayerStepEntry) -> int:
-    census = next(iter(seen["counterfactual"].values()), None)
-    if census is None:
-        return 0
-    return census["zero"] + census["nonfinite"] + sum(sum(c.values()) for c in census["fates"].values())
+def _added(parts: Sequence[Census]) -> Census:
+    """Add up the censuses of shards, whatever their loss scales: ranks may have come apart."""
+    of, scale = parts[0].dtype_name, parts[0].scale
+    return reduce(add, (replace(part, dtype_name=of, scale=scale) for part in parts))
 
 
 def _weighted(shares: Sequence[float | None], weights: Sequence[int]) -> float | None:
@@ -209,152 +199,91 @@ def _weighted(shares: Sequence[float | None], weights: Sequence[int]) -> float |
     return sum(share * weight for share, weight in known) / total if total else None
 
 
-def _census(parts: Sequence[CensusEntry]) -> CensusEntry:
-    """Add up the censuses of shards: counts by adding, norms as the norm of the whole."""
-    at_stake = sum(part["at_stake"] for part in parts)
-    underflowed = sum(part["underflowed"] for part in parts)
-    norm, underflowed_norm = (_hypot(parts, key) for key in ("norm", "underflowed_norm"))
-    fates: dict[str, Counter[str]] = {}
-    for part in parts:
-        for fate, counts in part["fates"].items():
-            fates[fate] = fates.get(fate, Counter()) + Counter(counts)
-    return CensusEntry(
-        dtype=parts[0]["dtype"],
-        scale=parts[0]["scale"],
-        zero=sum(part["zero"] for part in parts),
-        nonfinite=sum(part["nonfinite"] for part in parts),
-        at_stake=at_stake,
-        underflowed=underflowed,
-        overflowed=sum(part["overflowed"] for part in parts),
-        underflow_fraction=underflowed / at_stake if at_stake else 0.0,
-        underflow_norm_fraction=None if norm is None else ((underflowed_norm or 0.0) / norm if norm else 0.0),
-        norm=norm,
-        underflowed_norm=underflowed_norm,
-        fates={fate: dict(counts) for fate, counts in fates.items()},
-    )
-
-
-def _hypot(parts: Sequence[CensusEntry], key: str) -> float | None:
-    norms = [part[key] for part in parts]  # type: ignore[literal-required]
-    return None if None in norms else math.hypot(*norms)
-
-
+_NEVER = sys.maxsize  # a step that no training comes to
 _SAME = 1e-6  # of a norm: all ranks hold the same bits after an all-reduce
 _OF_THEIR_OWN = (
     "without DistributedDataParallel or shards, each rank may be meant to train a model of its own"
 )
 
 
-def parted(reports: Ranks) -> Iterator[FindingEntry]:
+def parted(reports: Ranks) -> Iterator[Sighting]:
     """Yield how ranks that train the same model came apart: what was first, not all that follows from it."""
     reports = _of_one_model(reports)
     if len(reports) < 2:
         return
-    skipped, scaled, applied = _skips(reports), _scales(reports), _gradients(reports)
-    if applied is not None and applied <= _never(skipped) and applied < _never(scaled):
-        yield _entry(catalogue.ranks.weights_apart(_say_gradients(reports, applied)), applied, reports)
-    if scaled is not None and scaled <= _never(skipped):
-        yield _entry(catalogue.ranks.scales_apart(_say_scales(reports, scaled)), scaled, reports)
-    if skipped is not None:
-        yield _entry(catalogue.ranks.skipped_apart(_say_skips(reports, skipped)), skipped, reports)
-    counts = {rank: len(document["steps"]) for rank, document in reports.items()}
-    if len(set(counts.values())) > 1 and not any(document["ended"] for document in reports.values()):
+    steps = dict(_shared_steps(reports))
+    skipped = _first_apart(steps, lambda step: step.happened)
+    scaled = _first_apart(steps, lambda step: step.scale)
+    applied, norms = _gradients_apart(reports)
+    if applied <= skipped and applied < scaled:
+        said = f"before step {applied + 1} the ranks had different gradients, in one layer of norm {norms}"
+        yield _sighting(rules.ranks.weights_apart(said), applied, reports)
+    if scaled <= skipped and scaled < _NEVER:
+        scales = _numbers(step.scale for step in steps[scaled].values())
+        said = f"the ranks went into step {scaled + 1} with different loss scales, {scales}"
+        yield _sighting(rules.ranks.scales_apart(said), scaled, reports)
+    if skipped < _NEVER:
+        made = ranks_in_words(rank for rank, step in steps[skipped].items() if step.happened)
+        left_out = ranks_in_words(rank for rank, step in steps[skipped].items() if not step.happened)
+        said = f"{left_out} skipped step {skipped + 1}, which {made} made"
+        yield _sighting(rules.ranks.skipped_apart(said), skipped, reports)
+    counts = {rank: len(report.steps) for rank, report in reports.items()}
+    if len(set(counts.values())) > 1 and not any(report.ended for report in reports.values()):
         said = listed([f"{count} on rank {rank}" for rank, count in counts.items()])
-        yield _entry(catalogue.ranks.steps_apart(said), min(counts.values()), reports)
-
-
-def _never(step: int | None) -> float:
-    return math.inf if step is None else step
+        yield _sighting(rules.ranks.steps_apart(said), min(counts.values()), reports)
 
 
 def _of_one_model(reports: Ranks) -> Ranks:
     """Return the reports of ranks whose layers are those of the lowest; a pipeline's stages have others."""
-    layers = {rank: _model(document) for rank, document in sorted(reports.items()) if document["steps"]}
-    first = next(iter(layers.values()), ())
-    return {rank: reports[rank] for rank, model in layers.items() if model == first}
+    models = {
+        rank: [(layer.name, layer.parameters) for layer in report.layers.values()]
+        for rank, report in sorted(reports.items())
+        if report.steps
+    }
+    first = next(iter(models.values()), [])
+    return {rank: reports[rank] for rank, model in models.items() if model == first}
 
 
-def _model(document: Document) -> tuple[tuple[str, int], ...]:
-    return tuple((layer["name"], layer["parameters"]) for layer in document["layers"])
-
-
-def _shared_steps(reports: Ranks) -> Iterator[tuple[int, dict[int, StepEntry]]]:
+def _shared_steps(reports: Ranks) -> Iterator[tuple[int, dict[int, StepSeen]]]:
     """Yield the steps that all ranks took, in order."""
-    for steps in zip(*(document["steps"] for document in reports.values()), strict=False):
-        yield steps[0]["index"], dict(zip(reports, steps, strict=True))
+    for steps in zip(*(report.steps for report in reports.values()), strict=False):
+        yield steps[0].index, dict(zip(reports, steps, strict=True))
 
 
-def _first_where(reports: Ranks, differ: Any) -> int | None:
-    return next((index for index, steps in _shared_steps(reports) if differ(list(steps.values()))), None)
+def _first_apart(steps: Mapping[int, Mapping[int, StepSeen]], of: Callable[[StepSeen], object]) -> int:
+    """Return the first step of which ranks say different things."""
+    return next((at for at, there in steps.items() if len(set(map(of, there.values()))) > 1), _NEVER)
 
 
-def _skips(reports: Ranks) -> int | None:
-    return _first_where(reports, lambda steps: len({step["happened"] for step in steps}) > 1)
-
-
-def _scales(reports: Ranks) -> int | None:
-    return _first_where(reports, lambda steps: len({step["scale"] for step in steps}) > 1)
-
-
-def _gradients(reports: Ranks) -> int | None:
-    """Return the first step at which copies of a layer that are to be equal had other gradients."""
-    norms = _replicated_norms(reports)
-    return min((step for step, of_ranks in norms if not _equal(of_ranks.values())), default=None)
-
-
-def _replicated_norms(reports: Ranks) -> list[tuple[int, dict[int, float]]]:
+def _gradients_apart(reports: Ranks) -> tuple[int, str]:
+    """Return the first step at which equal copies of a layer had other gradients, and their norms."""
     found: dict[tuple[str, int], dict[int, float]] = {}
-    for rank, document in reports.items():
-        for layer in filter(_is_replicated, document["layers"]):
-            for seen in layer["history"]:
-                found.setdefault((layer["name"], seen["step"]), {})[rank] = seen["norm"]
-    return [(step, of_ranks) for (_, step), of_ranks in found.items()]
+    for rank, report in reports.items():
+        for layer in report.layers.values():
+            if layer.replicated and not layer.part:
+                for seen in layer.history:
+                    found.setdefault((layer.name, seen.step), {})[rank] = seen.norm
+    apart = [(step, norms) for (_, step), norms in found.items() if not _equal(norms.values())]
+    step, norms = min(apart, key=lambda each: each[0], default=(_NEVER, {0: 0.0}))
+    return step, _numbers({norms[min(norms)], max(norms.values()), min(norms.values())})
 
 
-def _is_replicated(layer: LayerEntry) -> bool:
-    return layer["replicated"] and not layer["part"]
-
-
-def _equal(norms: Any) -> bool:
+def _equal(norms: Iterable[float]) -> bool:
     finite = [norm for norm in norms if math.isfinite(norm)]
     return not finite or max(finite) - min(finite) <= _SAME * max(finite)
 
 
-def _say_skips(reports: Ranks, index: int) -> str:
-    steps = dict(_shared_steps(reports))[index]
-    made = ranks_in_words(rank for rank, step in steps.items() if step["happened"])
-    skipped = ranks_in_words(rank for rank, step in steps.items() if not step["happened"])
-    return f"{skipped} skipped step {index + 1}, which {made} made"
+def _numbers(values: Iterable[float]) -> str:
+    return listed([number(value, 6) for value in sorted(set(values))])
 
 
-def _say_scales(reports: Ranks, index: int) -> str:
-    scales = {step["scale"] for step in dict(_shared_steps(reports))[index].values()}
-    return f"the ranks went into step {index + 1} with different loss scales, {_numbers(scales)}"
-
-
-def _say_gradients(reports: Ranks, index: int) -> str:
-    of_ranks = next(r for step, r in _replicated_norms(reports) if step == index and not _equal(r.values()))
-    norms = _numbers({of_ranks[min(of_ranks)], max(of_ranks.values()), min(of_ranks.values())})
-    return f"before step {index + 1} the ranks had different gradients, in one layer of norm {norms}"
-
-
-def _numbers(values: set[float]) -> str:
-    return listed([number(value, 6) for value in sorted(values)])
-
-
-def _entry(finding: Finding, step: int, reports: Ranks) -> FindingEntry:
-    layers = [layer for document in reports.values() for layer in document["layers"]]
-    certain = finding.ok or any(layer["replicated"] or layer["part"] for layer in layers)
-    return FindingEntry(
-        code=finding.code,
-        kind=finding.kind,
-        message=finding.message,
-        hint=finding.hint,
-        certainty="seen" if certain else "likely",
+def _sighting(finding: Finding, step: int, reports: Ranks) -> Sighting:
+    layers = [layer for report in reports.values() for layer in report.layers.values()]
+    certain = finding.ok or any(layer.replicated or layer.part for layer in layers)
+    return Sighting(
+        **asdict(finding),
         likely="" if certain else _OF_THEIR_OWN,
-        place=None,
-        count=1,
         first_step=step,
-        lesson=catalogue.ROWS[finding.code].lesson,
-        ranks=sorted(reports),
+        lesson=rules.ROWS[finding.code].lesson,
+        ranks=tuple(sorted(reports)),
     )

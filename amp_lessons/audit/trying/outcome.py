@@ -11,9 +11,9 @@ import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
+from amp_lessons._base.render import Section
 from amp_lessons._base.text.tables import Table
 from amp_lessons._base.text.words import counted, listed, number
-from amp_lessons.audit.report.rendering import Section, section_lines
 
 AS_IT_IS = "as it is"
 IN_FP32 = "fp32"
@@ -97,8 +97,7 @@ class Tried:
         return change / self.difference if known else None
 
     def __str__(self) -> str:
-        section = self.section()
-        return "\n".join([section.title, *section_lines(section)])
+        return "\n".join(self.section().lines())
 
     def section(self) -> Section:
         """Return what a report says of it."""
@@ -147,7 +146,8 @@ class Tried:
             return f"{said}; in fp32 neither."
         if math.isnan(self.noise):
             return "How much equal runs differ is not known, so nothing is said of what a difference means."
-        differs = f"{self.dtype} ends {number(abs(self.difference), 2)} {self._side()} fp32"
+        side = "above" if self.difference > 0 else "below"
+        differs = f"{self.dtype} ends {number(abs(self.difference), 2)} {side} fp32"
         equal = f"runs that are equal but for a rounding error may differ by {number(self.noise, 2)}"
         if self.something_to_gain:
             return f"{differs}, and {equal}."
@@ -156,9 +156,6 @@ class Tried:
         if self.difference < 0:
             return f"Nothing to gain: {differs} ({equal})."
         return f"Nothing to gain: {differs}, less than a hundredth of what the training gains."
-
-    def _side(self) -> str:
-        return "above" if self.difference > 0 else "below"
 
     def _best(self) -> Iterator[str]:
         """Say which change explains most of the difference, and which are not told apart from nothing."""

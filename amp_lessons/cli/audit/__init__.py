@@ -15,12 +15,11 @@ import tempfile
 from dataclasses import asdict
 from functools import partial
 from pathlib import Path
-from typing import Any, cast
 
 from amp_lessons._base import files
+from amp_lessons._base.typed_json import dumps
 from amp_lessons.audit.log import is_of_lines, obstacle
-from amp_lessons.audit.report import as_json, rendering
-from amp_lessons.audit.report.document import Document
+from amp_lessons.audit.report.report import Report
 from amp_lessons.audit.trying.outcome import Tried
 from amp_lessons.audit.trying.trial import RIGHT, Trial, trial_of
 from amp_lessons.cli import typed
@@ -121,14 +120,14 @@ def _run_alone(args: argparse.Namespace) -> int:
         kept = Path(folder) / "report.json"
         options = _options(args, kept)
         status = parent.run_child(options, args.after_dashes)
-        document = parent.report_of(kept, _name(args), status)
+        report = parent.report_of(kept, _name(args), status)
         if args.tries is None:
-            return _publish(args, document, status)
-        _print(args, document)
+            return _publish(args, report, status)
+        report = _printed(args, report)
         trials = trying.Trials(options, args.after_dashes, args.minutes, Path(folder))
-        tried = trials.tried(document, args.tries)
+        tried = trials.tried(report, args.tries)
     print(f"\n{tried}", file=sys.stderr)
-    return _write(args, document, status, tried)
+    return _write(args, report, status, tried)
 
 
 def _run_as_rank(args: argparse.Namespace, rank: ranks.Rank) -> int:
@@ -171,31 +170,33 @@ def _name(args: argparse.Namespace) -> str:
     return f"-m {args.module}" if args.module else args.script
 
 
-def _publish(args: argparse.Namespace, document: Document, status: int) -> int:
+def _publish(args: argparse.Namespace, report: Report, status: int) -> int:
     """Print the report, write the files that were asked for, and return the exit status."""
-    _print(args, document)
-    return _write(args, document, status)
+    return _write(args, _printed(args, report), status)
 
 
-def _print(args: argparse.Namespace, document: Document) -> None:
-    if args.steps and len(document["steps"]) >= args.steps:
-        document["not_seen"].append(f"what comes after step {args.steps}, where --steps ended the script")
-    print(f"\n{rendering.as_text(document)}", file=sys.stderr)
+def _printed(args: argparse.Namespace, report: Report) -> Report:
+    """Print the report and return it, with what was not seen because the script was ended."""
+    if args.steps and len(report.steps) >= args.steps:
+        ended = f"what comes after step {args.steps}, where --steps ended the script"
+        report = parent.and_not_seen(report, ended)
+    print(f"\n{report}", file=sys.stderr)
+    return report
 
 
-def _write(args: argparse.Namespace, document: Document, status: int, tried: Tried | None = None) -> int:
-    told: Any = document if tried is None else {**cast(Any, document), "tried": tried.as_dict()}
+def _write(args: argparse.Namespace, report: Report, status: int, tried: Tried | None = None) -> int:
+    told = report.to_dict() | ({} if tried is None else {"tried": tried.as_dict()})
     try:
         if args.json:
-            typed.write(args.json, as_json.dumps(told, indent=1) + "\n")
+            typed.write(args.json, dumps(told, indent=1) + "\n")
         if args.html:
             from amp_lessons.audit.page.page import page  # it loads matplotlib
 
-            typed.write(args.html, page(document, *([] if tried is None else [tried.section()])))
+            typed.write(args.html, page(report, *([] if tried is None else [tried.section()])))
     except OSError as error:
         print(f"amp-lessons audit: {error}", file=sys.stderr)
         return parent.NOT_RUN
-    return parent.exit_status(document, status)
+    return parent.exit_status(report, status)
 
 
 def _obstacle(args: argparse.Namespace) -> str:

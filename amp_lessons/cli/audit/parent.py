@@ -12,13 +12,12 @@ import sys
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from types import FrameType
 from typing import Any, Protocol
 
-from amp_lessons.audit.report import as_json
-from amp_lessons.audit.report.document import Document, empty
+from amp_lessons.audit.report.report import Report
 
 
 @dataclass(frozen=True)
@@ -162,26 +161,29 @@ _NO_STEP = (
 )
 
 
-def report_of(kept: Path, of: str, status: int) -> Document:
+def report_of(kept: Path, of: str, status: int) -> Report:
     """Return the report of ``of``, as far as the child has kept it in ``kept``; ``status`` is the child's."""
-    document = as_json.loads(kept.read_text("utf-8")) if kept.exists() else empty(of)
-    document["of"] = of
-    if not document["ended"]:
-        document["ended"] = _say_status(status)
     if not kept.exists():
-        document["not_seen"].append(_NEVER_BEGAN)
-    elif not document["steps"]:
-        document["not_seen"].append(_ENDED_BEFORE_A_STEP if document["ended"] else _NO_STEP)
-    return document
+        return Report((), of=of, ended=_say_status(status), not_seen=(_NEVER_BEGAN,))
+    report = Report.from_json(kept.read_text("utf-8"))
+    report = replace(report, of=of, ended=report.ended or _say_status(status))
+    return (
+        report if report.steps else and_not_seen(report, _ENDED_BEFORE_A_STEP if report.ended else _NO_STEP)
+    )
 
 
-def exit_status(document: Document, status: int) -> int:
+def and_not_seen(report: Report, *sentences: str) -> Report:
+    """Return a report that says besides what was not seen."""
+    return replace(report, not_seen=(*report.not_seen, *sentences))
+
+
+def exit_status(report: Report, status: int) -> int:
     """Return the command's exit status: mistakes come first, then how the script itself ended."""
-    if not document["passed"]:
+    if not report.passed:
         return MISTAKES
     if status in (INTERRUPTED, -signal.SIGINT):
         return INTERRUPTED
-    trained = any(step["happened"] for step in document["steps"])
+    trained = any(step.happened for step in report.steps)
     return CLEAN if status == 0 and trained else NOT_RUN
 
 

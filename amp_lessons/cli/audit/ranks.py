@@ -16,11 +16,11 @@ import tempfile
 import threading
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from amp_lessons._base import files
-from amp_lessons.audit.report.document import Document
+from amp_lessons.audit.report.report import Report
 from amp_lessons.audit.report.steps import ranks_in_words
 from amp_lessons.audit.report.together import joined
 from amp_lessons.cli.audit import parent
@@ -168,7 +168,7 @@ _HURRIED_S = 10.0  # after a SIGTERM; torchrun kills after 30
 _SAYS_SO_AFTER_S = 10.0
 _SHARED = "name a folder that all of them see with --shared"
 
-Publish = Callable[[Document, int], int]  # the report and the script's status; returns the command's
+Publish = Callable[[Report, int], int]  # the report and the script's status; returns the command's
 
 
 def run(meeting: Meeting, options: Options, arguments: list[str], of: str, publish: Publish) -> int:
@@ -213,22 +213,20 @@ def _wait(meeting: Meeting, holds: Callable[[], bool], hurried: threading.Event,
     return True
 
 
-def _joined(meeting: Meeting, of: str) -> tuple[Document, int]:
+def _joined(meeting: Meeting, of: str) -> tuple[Report, int]:
     """Return the report of all ranks that were there, and the status of the one that failed first, else 0."""
     statuses, absent = meeting.statuses(), meeting.absent()
     came = [rank for rank in meeting.rank.peers if rank not in absent]
     reports = {rank: _of_rank(meeting, rank, statuses.get(rank), of) for rank in came}
-    document = joined(reports, ended_first=statuses)
-    if absent:
-        document["not_seen"].append(f"{ranks_in_words(absent)}: nothing came; {_SHARED}")
+    unseen = [f"{ranks_in_words(absent)}: nothing came; {_SHARED}"] if absent else []
     if meeting.rank.others:
-        elsewhere = ranks_in_words(meeting.rank.others)
-        document["not_seen"].append(f"{elsewhere}, on other machines; {_SHARED}")
-    return document, next((status for status in statuses.values() if status), 0)
+        unseen.append(f"{ranks_in_words(meeting.rank.others)}, on other machines; {_SHARED}")
+    report = parent.and_not_seen(joined(reports, ended_first=statuses), *unseen)
+    return report, next((status for status in statuses.values() if status), 0)
 
 
-def _of_rank(meeting: Meeting, rank: int, status: int | None, of: str) -> Document:
-    document = parent.report_of(meeting.kept_by(rank), of, status or 0)
-    if status is None and not document["ended"]:
-        document["ended"] = "it was killed without a word; what is said of it was seen before"
-    return document
+def _of_rank(meeting: Meeting, rank: int, status: int | None, of: str) -> Report:
+    report = parent.report_of(meeting.kept_by(rank), of, status or 0)
+    if status is None and not report.ended:
+        return replace(report, ended="it was killed without a word; what is said of it was seen before")
+    return report

@@ -18,9 +18,9 @@ from pathlib import Path
 from typing import Any
 
 from amp_lessons.audit.findings import INPUT_OF
-from amp_lessons.audit.report import as_json
-from amp_lessons.audit.report.document import Document, empty
-from amp_lessons.audit.report.losses import AS_TRAINED, layer_rows
+from amp_lessons.audit.report.losses import layer_rows
+from amp_lessons.audit.report.report import Report
+from amp_lessons.audit.seen import AS_TRAINED
 from amp_lessons.audit.trying.outcome import AS_IT_IS, Run, Tried
 from amp_lessons.audit.trying.trial import Trial
 from amp_lessons.cli.audit import parent
@@ -45,34 +45,34 @@ class Trials:
         self._interrupted = False
         self._left_out: list[str] = []
 
-    def tried(self, document: Document, wanted: Sequence[Trial]) -> Tried:
-        """Try what is ``wanted``, or what ``document`` and a search of the model suggest.
+    def tried(self, report: Report, wanted: Sequence[Trial]) -> Tried:
+        """Try what is ``wanted``, or what ``report`` and a search of the model suggest.
 
-        ``document`` is the report of the script as it is.
+        ``report`` is the report of the script as it is.
         """
-        as_it_is = _run_of(AS_IT_IS, document, failed=document["ended"])
-        if problem := _obstacle(document):
+        as_it_is = _run_of(AS_IT_IS, report, failed=report.ended)
+        if problem := _obstacle(report):
             return Tried("", as_it_is, Run("fp32", failed=problem))
-        half = _half(document)
+        half = _half(report)
         fp32 = self._run("fp32", Trial(whole="fp32"))
         again = tuple(
             self._run(f"equal run {1 + seed}", Trial(nudge=seed, half=half)) for seed in range(1, 1 + _AGAIN)
         )
         tried = Tried(half, as_it_is, fp32, tuple(run for run in again if run.losses))
         if wanted or tried.something_to_gain:
-            trials = list(wanted) or self._suggested(document, half)
+            trials = list(wanted) or self._suggested(report, half)
             tried = replace(tried, others=tuple(self._others(trials)))
         return replace(tried, left_out=tuple(self._left_out))
 
     def _others(self, trials: Iterable[Trial]) -> Iterator[Run]:
         return (self._run(str(trial), trial) for trial in dict.fromkeys(trials) if str(trial) != "fp32")
 
-    def _suggested(self, document: Document, half: str) -> list[Trial]:
+    def _suggested(self, report: Report, half: str) -> list[Trial]:
         """Return what is worth trying: another format, islands that help a single pass, the worst layers."""
         searched = self._searched(half)
         islands, parts = searched.get("islands", []), searched.get("parts", [])
         found = islands[:_MOST_ISLANDS]
-        worst = [name for name in _worst(document) if name not in found]
+        worst = [name for name in _worst(report) if name not in found]
         modules = [*found, *worst] or parts[:_MOST_PARTS]
         return [
             *([Trial(whole="bf16")] if half == "fp16" else []),
@@ -114,10 +114,10 @@ class Trials:
         if trial.islands and done.returncode == 0:
             return Run(what)
         said = done.stderr.decode(errors="replace").strip().splitlines() or ["it ended without a step"]
-        document = as_json.loads(kept.read_text("utf-8")) if kept.exists() else empty(what)
-        if not document["steps"]:
+        report = Report.from_json(kept.read_text("utf-8")) if kept.exists() else Report(())
+        if not report.steps:
             return self._failed(what, said[-1])
-        return _run_of(what, document, failed=said[-1] if done.returncode else "")
+        return _run_of(what, report, failed=said[-1] if done.returncode else "")
 
     def _failed(self, what: str, why: str) -> Run:
         self._left_out.append(f"Not tried: `{what}`: {why.rstrip('.')}.")
@@ -129,12 +129,12 @@ def prepare(environment: MutableMapping[str, str]) -> None:
     environment.setdefault("PYTHONHASHSEED", "0")
 
 
-def _obstacle(document: Document) -> str:
+def _obstacle(report: Report) -> str:
     """Say why nothing can be tried; "" where something can."""
-    if not any(step["loss"] is not None for step in document["steps"]):
+    if not any(step.loss is not None for step in report.steps):
         return "Nothing was tried: no loss of this training was seen."
-    ran = document["precision"]
-    if ran is None or not set(ran["autocast"]) & set(_HALVES):
+    ran = report.precision
+    if ran is None or not set(ran.autocast_names) & set(_HALVES):
         return (
             "Nothing was tried: no loss was computed under autocast in 16 bits, and the precision in which "
             "autocast computes is what a trial changes."
@@ -142,25 +142,25 @@ def _obstacle(document: Document) -> str:
     return ""
 
 
-def _run_of(what: str, document: Document, failed: str) -> Run:
+def _run_of(what: str, report: Report, failed: str) -> Run:
     """Return the losses of the first optimizer's steps; ``failed`` says how the script ended, if not well."""
-    steps = [step for step in document["steps"] if step["optimizer"] == 0]
-    losses = tuple(float(math.nan if step["loss"] is None else step["loss"]) for step in steps)
-    return Run(what, losses, sum(not step["happened"] for step in steps), failed)
+    steps = [step for step in report.steps if step.optimizer == 0]
+    losses = tuple(float(math.nan if step.loss is None else step.loss) for step in steps)
+    return Run(what, losses, sum(not step.happened for step in steps), failed)
 
 
-def _half(document: Document) -> str:
-    ran = document["precision"]
+def _half(report: Report) -> str:
+    ran = report.precision
     assert ran is not None
-    return next(name for name in ran["autocast"] if name in _HALVES)
+    return next(name for name in ran.autocast_names if name in _HALVES)
 
 
-def _worst(document: Document) -> list[str]:
+def _worst(report: Report) -> list[str]:
     """Name the layers whose gradients lose most in training, and the module of the first inf or NaN."""
-    first = document["first_nonfinite"]
+    first = report.first_nonfinite
     # what a module was given was bad already: it is not to blame
-    named = first is not None and not first["recovered"] and not first["module"].startswith(INPUT_OF)
-    broken = [first["module"]] if first is not None and named else []
-    rows = layer_rows(document)[:_MOST_LAYERS]
+    named = first is not None and not first.recovered and not first.module.startswith(INPUT_OF)
+    broken = [first.module] if first is not None and named else []
+    rows = layer_rows(report)[:_MOST_LAYERS]
     losing = [row.name for row in rows if (loss := row.losses.get(AS_TRAINED)) is not None and loss.norm > 0]
     return list(dict.fromkeys([*broken, *losing]))[:_MOST_LAYERS]

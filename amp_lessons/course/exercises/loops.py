@@ -19,7 +19,7 @@ from torch import Tensor
 from amp_lessons import autocast
 from amp_lessons._base.worker.client import Worker
 from amp_lessons._base.worker.plain import Handle
-from amp_lessons.audit import catalogue
+from amp_lessons.audit import rules
 from amp_lessons.audit.findings import Finding, failed, first, note, passed
 from amp_lessons.course.exercises import bed, loops_there
 from amp_lessons.course.exercises.attempt import Rejected
@@ -163,20 +163,20 @@ def _raised(run: Run, when: str) -> Finding:
     if "Exception" not in kinds:
         return common_findings.blocking(f"called exit(), or raised {kinds[0]}")
     if any(dtype != torch.float32 for dtype in run.told["weight_dtypes"]):
-        finding = catalogue.precision.half_parameters()
+        finding = rules.dtypes.half_parameters()
     elif "does not require grad" in text or (not run.seen and run.told["without_graph"]):
-        finding = catalogue.steps.no_graph()
+        finding = rules.loss.no_graph()
     elif (
         "checks were recorded for" in text
         and run.seen
         and not run.seen[-1].begun
         and not math.isfinite(run.seen[-1].loss)
     ):
-        finding = catalogue.steps.step_without_backward(left_out=True)
+        finding = rules.steps.step_without_backward(left_out=True)
     elif "checks were recorded prior" in text and run.seen:
         finding = _updated_without_a_check(run)
     elif "backward through the graph" in text and not any(run.seen[-1].filled):
-        finding = catalogue.steps.graph_used_twice(
+        finding = rules.loss.graph_used_twice(
             "torch.autograd.grad, for a gradient penalty say, had gone through the loss before, and freed "
             "its graph",
             "this exercise asks for the gradient of the loss alone; a penalty needs create_graph=True, which "
@@ -189,7 +189,7 @@ def _raised(run: Run, when: str) -> Finding:
             "remove the casts by hand and run forward and loss inside torch.autocast",
         )
     elif "non-finite, so it cannot be clipped" in text:
-        finding = catalogue.scaler.clip_raises_on_overflow()
+        finding = rules.scaler.clip_raises_on_overflow()
     elif "keyword argument 'device_type'" in text:
         finding = failed(
             "old_autocast",
@@ -197,7 +197,7 @@ def _raised(run: Run, when: str) -> Finding:
             "write torch.autocast(device_type, dtype=dtype)",
         )
     elif run.order and run.order[-1] in dict(problem.poisoned) and "inf checks" not in text:
-        finding = catalogue.scaler.stops_at_overflow(": ".join(filter(None, [kinds[0], text[:300]])))
+        finding = rules.scaler.stops_at_overflow(": ".join(filter(None, [kinds[0], text[:300]])))
     if finding is None:
         said = bed.said_of(raised)
         return replace(said, message=f"{said.message} ({when})" if when else said.message)
@@ -211,16 +211,16 @@ def _updated_without_a_check(run: Run) -> Finding | None:
     """
     entry, names = run.seen[-1], [call.name for call in run.seen[-1].calls]
     if run.problem.accumulation_steps > 1 and not {"scaler.step", "optimizer.step"} & set(names):
-        return catalogue.scaler.update_every_batch()
+        return rules.scaler.update_every_batch()
     direct = entry.called("optimizer.step", directly=True)
     if not direct or entry.left is None:
         return None
     given = direct[-1].gradients
     if not given.isfinite().all():
-        return catalogue.scaler.step_bypasses_scaler("optimizer.step() was called directly")
+        return rules.scaler.step_bypasses_scaler("optimizer.step() was called directly")
     if not given.norm() < entry.left.norm() / 4:
         return None
-    return catalogue.scaler.update_without_step(
+    return rules.scaler.update_without_step(
         "after optimizer.step(), of which the scaler knows nothing: the gradients had been divided by hand",
         "leave the division to scaler.unscale_(optimizer), which also looks for inf, and the step to "
         "scaler.step(optimizer)",
@@ -236,7 +236,7 @@ def precision(run: Run) -> Iterator[Finding]:
     forwards = [entry for entry in seen if entry.inputs is not None]
     if not seen:
         if run.told["without_graph"]:
-            yield catalogue.steps.no_graph()
+            yield rules.loss.no_graph()
         yield failed(
             "loss_fn_unused",
             "loss_fn was never called with gradients enabled: nothing was trained with it",
@@ -244,7 +244,7 @@ def precision(run: Run) -> Iterator[Finding]:
         )
     used = [entry.weight_dtype for entry in forwards if entry.own]
     if any(dtype != torch.float32 for dtype in (*used, *run.told["weight_dtypes"])):
-        yield catalogue.precision.half_parameters()
+        yield rules.dtypes.half_parameters()
     if forwards and torch.equal(run.start, run.end) and not any(entry.own for entry in forwards):
         yield failed(
             "model_not_trained",
@@ -252,29 +252,29 @@ def precision(run: Run) -> Iterator[Finding]:
             "call model(inputs) on the model you were given",
         )
     if not all(entry.training for entry in forwards):
-        yield catalogue.precision.evaluation_mode("while it was trained")
+        yield rules.dtypes.evaluation_mode("while it was trained")
     without = sum(entry.autocast is None for entry in forwards)
     if without:
         which = (
             f"{without} of {len(forwards)} forward passes" if without < len(forwards) else "the forward pass"
         )
-        yield catalogue.precision.no_autocast(f"{which} model(inputs)", half)
+        yield rules.dtypes.no_autocast(f"{which} model(inputs)", half)
     for entry in forwards:
         if entry.autocast is not None and entry.autocast != run.problem.dtype:
             ran_in = dtype_name(entry.autocast)
-            yield catalogue.precision.wrong_autocast_dtype("autocast", ran_in, run.problem.dtype)
+            yield rules.dtypes.wrong_autocast_dtype("autocast", ran_in, run.problem.dtype)
     if any(entry.stale for entry in forwards):
-        yield catalogue.precision.one_big_autocast()
+        yield rules.dtypes.one_big_autocast()
     scaled = run.calls("scale")
     if any(call.elements != 1 for call in scaled):
-        yield catalogue.steps.outputs_scaled()
+        yield rules.loss.outputs_scaled()
     losses = {entry.loss_dtype for entry in seen}
     if not any(entry.loss_autocast for entry in seen) and losses & _HALVES:
-        yield catalogue.steps.loss_outside_autocast(half)
+        yield rules.loss.loss_outside_autocast(half)
     for dtype in (losses | {call.dtype for call in scaled if call.dtype}) & _HALVES:
-        yield catalogue.steps.loss_in_half(dtype_name(dtype))
+        yield rules.loss.loss_in_half(dtype_name(dtype))
     if any(entry.backward_autocast for entry in seen):
-        yield catalogue.precision.backward_in_autocast(half)
+        yield rules.dtypes.backward_in_autocast(half)
 
 
 # --- were all batches trained on, as they are, with the optimizer that was given?
@@ -288,7 +288,7 @@ def coverage(run: Run) -> Iterator[Finding]:
         hint = "make new tensors instead of changing the batch in place"
         yield common_findings.inputs_changed("the loader's own tensors", hint)
     if any(call.arguments for call in run.calls("scaler.step")):
-        yield catalogue.scaler.closure()
+        yield rules.scaler.closure()
     yield from _batches(run)
     stepped = run.calls("optimizer.step")
     if not run.told["settings_kept"]:
@@ -329,7 +329,7 @@ def _batches(run: Run) -> Iterator[Finding]:
             "pass the inputs as they are; autocast does the casting",
         )
     if len(seen) < len(wanted) and bad:
-        yield catalogue.scaler.stops_at_overflow()
+        yield rules.scaler.stops_at_overflow()
     if len(seen) < len(wanted):
         steps, batches = problem.accumulation_steps, len(problem.batch_sizes)
         full = problem.epochs * (batches // steps * steps)
@@ -397,7 +397,7 @@ def _updates(run: Run) -> Iterator[Finding]:
         if length and not _LEAST_ROUNDING < along / length < 2.0:
             half = dtype_name(run.problem.dtype)
             share = f"{along / length:.0%} of the rounding that {half} leaves in updates"
-            yield catalogue.precision.no_autocast(f"by {share}, the forward pass", half)
+            yield rules.dtypes.no_autocast(f"by {share}, the forward pass", half)
 
 
 def not_scaled(run: Run, most: float = 1.0) -> Iterator[Finding]:
@@ -426,7 +426,7 @@ def not_scaled(run: Run, most: float = 1.0) -> Iterator[Finding]:
             "call backward on the scaled loss as loss_fn returned it",
         )
     if window.scale > 1.0:
-        yield catalogue.steps.scaled_loss_discarded(f"{window.scale:g}")
+        yield rules.loss.scaled_loss_discarded(f"{window.scale:g}")
     made = run.calls("GradScaler", "scale")
     why = "no GradScaler was used"
     if any(not call.enabled for call in made):
@@ -436,7 +436,7 @@ def not_scaled(run: Run, most: float = 1.0) -> Iterator[Finding]:
     elif made:
         why = "a GradScaler was made, but scaler.scale(loss) was never called"
     hint = "multiply the loss before backward: a torch.amp.GradScaler does, made once and enabled in fp16"
-    yield catalogue.steps.loss_not_scaled(why, _vanished(window), hint=hint)
+    yield rules.loss.loss_not_scaled(why, _vanished(window), hint=hint)
 
 
 def _vanished(window: Window) -> str:
@@ -454,7 +454,7 @@ def _backward_passes(window: Window, before: Window | None) -> Iterator[Finding]
     """Find a loss that went backward twice or never, gradients of earlier windows, and another loss."""
     for entry in window.entries:
         if max(entry.filled) > 1:
-            yield catalogue.steps.backward_twice()
+            yield rules.loss.backward_twice()
         late = entry.late and not window.problem.one_backward
         if late or (not entry.begun and not window.left_out):
             yield _no_backward(window)
@@ -462,7 +462,7 @@ def _backward_passes(window: Window, before: Window | None) -> Iterator[Finding]
     if filled is not None and filled.leftover:
         if before is not None:
             yield from _carried_over(before)
-        yield catalogue.steps.no_zero_grad()
+        yield rules.steps.no_zero_grad()
     yield from _other_loss(window)
 
 
@@ -529,19 +529,19 @@ def overflow(window: Window) -> Iterator[Finding]:
             _WHATEVER_ITS_LOSS,
         )
     if window.hidden:
-        yield catalogue.scaler.overflow_hidden()
+        yield rules.scaler.overflow_hidden()
     alone = window.left_out and not window.overflowed and bool(window.after.isfinite().all())
     if alone or not (window.moved or window.moved_within):
         return
     looked_at = [call.gradients for call in window.called("unscale_")]
     noticed = any(not gradients.isfinite().all() for gradients in looked_at)
     if window.given is not None and window.given.isfinite().all() and not noticed:
-        yield catalogue.scaler.overflow_hidden()
+        yield rules.scaler.overflow_hidden()
     if window.called("optimizer.step", directly=True):
-        yield catalogue.scaler.step_bypasses_scaler("optimizer.step() was called directly")
+        yield rules.scaler.step_bypasses_scaler("optimizer.step() was called directly")
     if window.given is None:
-        yield catalogue.steps.weights_changed("a batch overflowed and its step was skipped")
-    yield catalogue.scaler.overflow_not_skipped("they are now inf or NaN, or moved by garbage")
+        yield rules.steps.weights_changed("a batch overflowed and its step was skipped")
+    yield rules.scaler.overflow_not_skipped("they are now inf or NaN, or moved by garbage")
 
 
 def scale_after_overflow(windows: list[Window]) -> Iterator[Finding]:
@@ -553,18 +553,18 @@ def scale_after_overflow(windows: list[Window]) -> Iterator[Finding]:
         if window.overflowed and later.last.begun and not scales[2] < scales[1]:
             given = [call.gradients for call in window.called("unscale_", "optimizer.step")]
             if not another and given and given[-1].isfinite().all():
-                yield catalogue.scaler.overflow_hidden()
+                yield rules.scaler.overflow_hidden()
             if not another:
-                yield catalogue.scaler.scale_never_lowered(scales[1], scales[2])
-            yield catalogue.scaler.scaler_recreated()
+                yield rules.scaler.scale_never_lowered(scales[1], scales[2])
+            yield rules.scaler.scaler_recreated()
         if scales[2] > scales[1] and owners[0] and another:
-            yield catalogue.scaler.scaler_recreated()
+            yield rules.scaler.scaler_recreated()
         updated = window.called("updated")
         if updated and later.called("scale") and later.scale > updated[-1].scale:
-            yield catalogue.scaler.scale_reset(f"from {updated[-1].scale:g} back to {later.scale:g}")
+            yield rules.scaler.scale_reset(f"from {updated[-1].scale:g} back to {later.scale:g}")
         begun = later.called("scale")
         if scales[2] < scales[0] and updated and begun and begun[0].clean < updated[-1].clean and another:
-            yield catalogue.scaler.scaler_recreated(
+            yield rules.scaler.scaler_recreated(
                 "it knows the scale of the old one, but counts clean steps from 0 again, so that with short "
                 "epochs the scale never grows",
                 "make one GradScaler before the first epoch, or hand its whole state on",
@@ -590,7 +590,7 @@ def _update(window: Window, wrong: list[Window]) -> Iterator[Finding]:
             "count the batches of the window: step, update and zero_grad belong after its last one only",
         )
     if len(made) > 1 and made[0].gradients.any() and not any(c.gradients.any() for c in made[1:]):
-        yield catalogue.steps.step_without_backward()
+        yield rules.steps.step_without_backward()
     of_short = torch.stack([gradient for _, gradient in window.truths]).mean(0)
     if window.close(window.gradient) or window.close(of_short):
         return
@@ -606,23 +606,23 @@ def _wrong_update(window: Window) -> Finding:
     if not math.isfinite(off):
         how_far = "the weights became inf or NaN although no gradient overflowed"
     hint = "compare with the loop in fp32: forward, backward, one step, zero_grad, and nothing in between"
-    return catalogue.steps.wrong_update("the update", how_far, hint)
+    return rules.steps.wrong_update("the update", how_far, hint)
 
 
 def stepped(window: Window) -> Iterator[Finding]:
     """Find two steps for a batch, and a step past the scaler on gradients that were still scaled."""
     direct, stepped = window.called("optimizer.step", directly=True), window.called("optimizer.step")
     if direct and len(direct) < len(stepped):
-        yield catalogue.steps.double_step(
+        yield rules.steps.double_step(
             how="scaler.step(optimizer) and optimizer.step() were both called, the latter without inf check",
             hint="scaler.step(optimizer) calls optimizer.step() itself; remove the other call",
         )
     if len(stepped) > len(window.entries):
-        yield catalogue.steps.double_step()
+        yield rules.steps.double_step()
     if direct and window.scale > 1 and window.given is not None and not window.called("unscale_"):
         large = window.given.norm() > math.sqrt(window.scale) * window.gradient.norm()
         if large or not window.given.isfinite().all():
-            yield catalogue.steps.optimizer_step_direct(window.scale)
+            yield rules.steps.optimizer_step_direct(window.scale)
 
 
 def _clipping(window: Window) -> Iterator[Finding]:
@@ -636,7 +636,7 @@ def _clipping(window: Window) -> Iterator[Finding]:
     norm, found, right = float(window.gradient.norm()), float(given.norm()), float(wanted.norm())
     rescaled = window.begun / scale
     if abs(rescaled - 1) > 0.01:
-        yield catalogue.steps.loss_rescaled(
+        yield rules.loss.loss_rescaled(
             "the gradient that was to be clipped",
             rescaled,
             "the loss was multiplied by that before backward",
@@ -648,7 +648,7 @@ def _clipping(window: Window) -> Iterator[Finding]:
         before = near(float(unscaled[-1].gradients.norm()), right)
         by_hand = near(clips[0].norm, norm) and (before or near(clips[-1].limit, limit))
     if scale > 1 and near(found * scale, right) and by_hand:
-        yield catalogue.steps.unscaled_twice(scale)
+        yield rules.steps.unscaled_twice(scale)
     scaled = (
         scale > 1 and unscaled and window.left is not None and not same(unscaled[-1].gradients, window.left)
     )
@@ -661,12 +661,12 @@ def _clipping(window: Window) -> Iterator[Finding]:
             ", which is max_norm divided by the scale",
             ", which is max_norm divided by the scale twice",
         )
-        yield catalogue.steps.clip_before_unscale(
+        yield rules.steps.clip_before_unscale(
             f"{how}, while they were still multiplied by {scale:g}",
             f"the update has norm {found:.3g}{which[divided]}",
         )
     if scale > 1 and near(found * scale, norm) and not near(found * scale, limit):
-        yield catalogue.steps.unscaled_twice(scale)
+        yield rules.steps.unscaled_twice(scale)
     if float(given @ window.gradient) / (norm * found) < 0.998:
         yield failed(
             "clipped_piecewise",
@@ -713,7 +713,7 @@ def _never_clipped(window: Window, norm: float) -> Finding:
     applied = f"a gradient of norm {norm:.4g} was applied although max_norm is {limit:g}"
     after = [call.gradients for call in window.called("update", "zero_grad", "stepped")]
     if any(g.any() and window.given is not None and not same(g, window.given) for g in after):
-        return catalogue.steps.clip_after_step(f"a gradient of norm {norm:.4g}")
+        return rules.steps.clip_after_step(f"a gradient of norm {norm:.4g}")
     first_window, *others = window.run.windows
     smaller = any(each.gradient.norm() > first_window.gradient.norm() for each in others if not each.poisoned)
     later_norms = [call.norm for each in others for call in each.called("clip")]
@@ -768,10 +768,10 @@ def _accumulation(window: Window) -> Iterator[Finding]:
     stepped, left = window.called("scaler.step"), window.last.left
     began = [call.name for call in window.last.calls[:1]]
     if stepped and began == ["scaler.step"] and left is not None and not same(stepped[-1].gradients, left):
-        yield catalogue.steps.step_before_backward("the backward pass of the window's last batch")
+        yield rules.steps.step_before_backward("the backward pass of the window's last batch")
     early = any(entry.called("unscale_", directly=True) for entry in window.entries[:-1])
     if len(window.called("update")) > 1 or early:
-        yield catalogue.scaler.update_every_batch()
+        yield rules.scaler.update_every_batch()
     if any(entry.called("zero_grad") for entry in window.entries[:-1]):
         yield _window_cleared(
             "only the last batch of it was applied",
@@ -801,9 +801,9 @@ def no_step(window: Window) -> Iterator[Finding]:
     calls = window.last.called("zero_grad", "scaler.step", "optimizer.step", directly=True)
     if window.called("optimizer.step", "scaler.step"):
         if len(calls) > 1 and calls[0].name == "zero_grad":
-            yield catalogue.steps.gradients_cleared()
+            yield rules.steps.gradients_cleared()
         if window.scale > 1 and window.left is not None and not window.left.any():
-            yield catalogue.steps.scale_too_small(window.begun, _vanished(window))
+            yield rules.loss.scale_too_small(window.begun, _vanished(window))
         if window.called("scaler.step") and window.given is None:
             yield failed(
                 "step_refused",
@@ -834,7 +834,7 @@ def no_step(window: Window) -> Iterator[Finding]:
             hint = "step once per window of accumulation_steps batches, and at the end of the epoch"
         yield failed("steps_too_rarely", what, hint)
     else:
-        yield catalogue.steps.no_step()
+        yield rules.steps.no_step()
 
 
 def _factor(window: Window) -> Iterator[Finding]:
@@ -842,7 +842,7 @@ def _factor(window: Window) -> Iterator[Finding]:
     factor, scale, begun, size = window.factor, window.scale, window.begun, window.size
     small, left = window.problem.dtype == torch.float16 and begun < 2**6, window.left
     if small and left is not None and (left / begun - window.gradient).norm() > 0.1 * window.gradient.norm():
-        yield catalogue.steps.scale_too_small(begun, _vanished(window))
+        yield rules.loss.scale_too_small(begun, _vanished(window))
     if begun > 1 and near(factor, begun):
         yield failed(
             "gradients_still_scaled",
@@ -851,7 +851,7 @@ def _factor(window: Window) -> Iterator[Finding]:
             "call scaler.step(optimizer), which divides the gradients by the scale first",
         )
     if scale > 1 and near(factor, 1 / scale):
-        yield catalogue.steps.unscaled_twice(scale)
+        yield rules.steps.unscaled_twice(scale)
     weight = begun / scale
     if abs(weight - 1) > 0.01 and near(factor, weight):
         seen = f"the loss was multiplied by {weight:.4g} before backward"
@@ -864,7 +864,7 @@ def _factor(window: Window) -> Iterator[Finding]:
                 "multiply the loss by nothing but the scale and its weight in the mean: over a window of "
                 f"{size} batches that is 1/{size}, however many batches the loader has"
             )
-        yield catalogue.steps.loss_rescaled("the update", weight, seen, hint)
+        yield rules.loss.loss_rescaled("the update", weight, seen, hint)
 
 
 def gradients(window: Window) -> Iterator[Finding]:
@@ -892,13 +892,13 @@ def gradients(window: Window) -> Iterator[Finding]:
     wanted = window.wanted(true)
     rightly = given is not None and bool((given - wanted).norm() <= 0.1 * wanted.norm())
     if given is not None and rightly and bool((window.applied - given).norm() > 0.01 * given.norm()):
-        yield catalogue.steps.weights_changed("the optimizer was given the right gradients")
+        yield rules.steps.weights_changed("the optimizer was given the right gradients")
     if left is not None and given is not None:
         unscale, unscaled = window.called("unscale_"), window.called("unscaled")
         if unscale and not same(unscale[-1].gradients, left):
-            yield catalogue.steps.gradients_changed_before_unscale(f"{window.scale:g} times")
+            yield rules.steps.gradients_changed_before_unscale(f"{window.scale:g} times")
         if not same(given, unscaled[-1].gradients if unscaled else left):
-            yield catalogue.steps.gradients_changed("the gradients")
+            yield rules.steps.gradients_changed("the gradients")
 
 
 # --- what a loop returns: one mean loss per epoch, as plain floats
@@ -1062,7 +1062,7 @@ def _left_out(runs: list[Run]) -> list[Window]:
 def _remarks(runs: list[Run]) -> Iterator[Finding]:
     """Remark on style; nothing of it is wrong."""
     for spelling in sorted({each for run in runs for each in run.told["old_spellings"]}):
-        yield catalogue.scaler.deprecated_api(spelling)
+        yield rules.scaler.deprecated_api(spelling)
     if any(run.told["cuda"] for run in runs):
         yield common_findings.cuda_replaced(
             "device_type",
@@ -1070,17 +1070,17 @@ def _remarks(runs: list[Run]) -> Iterator[Finding]:
             "pass device_type on to autocast, GradScaler and .to()",
         )
     if any(entry.input_dtype in _HALVES for run in runs for entry in run.seen):
-        yield catalogue.precision.inputs_cast("the inputs were")
+        yield rules.dtypes.inputs_cast("the inputs were")
     in_bfloat16 = [run for run in runs if run.problem.dtype == torch.bfloat16]
     if any(call.enabled for run in in_bfloat16 for call in run.calls("scale")):
-        yield catalogue.scaler.scaler_with_bfloat16()
+        yield rules.scaler.scaler_with_bfloat16()
     if not any(run.calls("scale") for run in runs):
         yield note(
             "own_scaling",
             "the loss was scaled by code of your own: right, and torch.amp.GradScaler does the same",
         )
     if left_out := _left_out(runs):
-        yield catalogue.scaler.batch_left_out(", its window has a batch less" if left_out[0].size > 1 else "")
+        yield rules.scaler.batch_left_out(", its window has a batch less" if left_out[0].size > 1 else "")
     kind = runs[0].told["history"]["kind"]
     if kind != "list":
         yield note("history_not_a_list", f"a list of floats was asked for, this is a {kind}", _ADVICE)

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from markupsafe import Markup
 
+from amp_lessons._base.render import Section
 from amp_lessons._base.text import prose
 from amp_lessons._base.text.words import counted
 from amp_lessons.course.exercises import Report
@@ -122,13 +123,15 @@ class MockReport(ToldInSections):
         told = (each.format(prose.as_html(asked), prose.as_html(said)) for asked, said in self.model_answers)
         return Markup("<{0}>Model answers</{0}>{1}").format(Markup(level), Markup("").join(told))
 
-    def sections(self) -> Iterator[tuple[str, list[str]]]:
-        """Yield each heading with its sentences."""
+    def all_sections(self) -> Iterator[Section]:
+        """Yield what went well, what to repeat, and all that was asked."""
         shares = self.shares
         strong = [f"{_named(topic)}: {100 * shares[topic]:.0f} %" for topic in self.strengths]
-        yield "Strengths", strong or ["None yet: two thirds of what was asked of a topic make one."]
-        yield "To repeat", [self._repeated(turn) for turn in self.to_repeat] or ["Nothing was left out."]
-        yield "What was asked", [_told(turn) for turn in self.turns] or ["Nothing."]
+        none = ["None yet: two thirds of what was asked of a topic make one."]
+        yield Section("Strengths", points=tuple(strong or none))
+        left = [self._repeated(turn) for turn in self.to_repeat] or ["Nothing was left out."]
+        yield Section("To repeat", points=tuple(left))
+        yield Section("What was asked", points=tuple(map(_told, self.turns)) or ("Nothing.",))
 
     def _repeated(self, turn: Turn) -> str:
         return f"{_named_to_repeat(turn.asked)}: {'; '.join(self.left_out(turn))}{_last_check(turn)}"

@@ -7,8 +7,8 @@ import re
 from markupsafe import Markup
 
 from amp_lessons._base.text import prose
-from amp_lessons.audit.catalogue import ROWS, Row
 from amp_lessons.audit.explaining.message import Message, all_messages
+from amp_lessons.audit.rules import ROWS, Row
 from amp_lessons.course.site.data import as_script
 from amp_lessons.course.site.shell import Page
 from amp_lessons.course.site.symptoms import lesson_link

@@ -24,7 +24,7 @@ _FRONT = Markup(
 {picture}
 <p><a href="{lesson}">Lesson {number} says what is to be seen here</a></p></section>
 <p>Mixed precision trains a network with 16-bit numbers where they are enough, and with 32-bit numbers where
-they are not: faster, and in less memory. Here are lessons to read and to play with, and instruments for your
+they are not, to save time and memory. Here are lessons to read and to play with, and instruments for your
 own training. Nothing needs a GPU.</p>
 <p><b>It fails now?</b> <a href="explain.html">Paste the error</a>, or
 <a href="symptoms.html">go from the symptom to its cause</a>.</p>

@@ -16,7 +16,6 @@ from markupsafe import Markup
 
 from amp_lessons._base.text.page import whole_page
 from amp_lessons._base.text.tables import Table
-from amp_lessons.course.exercises.report import rendering
 from amp_lessons.course.exercises.report.results import Report
 
 _FORMULA = ("=", "+", "-", "@", "\t", "\r")
@@ -150,7 +149,7 @@ def _section(grade: Grade) -> Markup:
         status=grade.status,
         points=grade.points,
         remarks=_look_at(grade.remarks),
-        report=rendering.report_html(grade.report) if grade.report else Markup(""),
+        report=grade.report.as_html() if grade.report else Markup(""),
         source=_SOURCE.format(grade.source) if grade.source else Markup(""),
     )
 

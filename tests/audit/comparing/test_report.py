@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import sys
 from dataclasses import replace
 
@@ -11,7 +12,10 @@ import torch
 import torch.nn.functional as F
 
 from amp_lessons import audit
-from amp_lessons.audit.comparing.comparison import Parting
+from amp_lessons.audit.comparing.comparison import Comparison, OfModule, OfStep, Parting
+from amp_lessons.audit.comparing.movement import Movement
+from amp_lessons.audit.comparing.pairing import Apart
+from amp_lessons.audit.comparing.recording import How, Recording
 from amp_lessons.audit.comparing.report import as_text
 from amp_lessons.audit.page.comparing import comparison_page, modules_picture, steps_picture
 from tests.audit.trainings import perceptron
@@ -66,3 +70,32 @@ def test_what_came_in_is_said_where_something_did():
 @pytest.mark.parametrize(("other", "told"), [("float16", True), ("bfloat16", False)])
 def test_underflow_is_thought_of_in_fp16_alone(other, told):
     assert ("a gradient scaler is there for that" in said_of(formats=("float32", other))) == told
+
+
+def by_hand() -> Comparison:
+    """Make a comparison with one of everything, whose numbers are known."""
+    how = How("train.py", "2.13.0", "0.3.0", "3.11.7", "a CPU", "2026-11-22T17:20:20+00:00", precision="bf16")
+    a, b = Recording(how, steps=(0, 1)), Recording(replace(how, arguments=("--lr", "1")), steps=(0, 1))
+    formats = ("float32", "bfloat16")
+    first = Parting("net.1", "forward", 0, "output", 0.5, 0.25, 1e-3, 0.1, formats)
+    weights = Parting("net.1", "weights", 1, "net.1.weight", math.inf, 0.0, None, 0.1, formats)
+    rows = {
+        f"net.{i}": OfModule(f"net.{i}", "Linear", formats, 0.5 / (i + 1), None, 0.1, 0.2, 1e-9, i)
+        for i in range(14)
+    }
+    steps = (
+        OfStep(0, Apart(0.5, 1e-6), None, Apart(0.0, None)),
+        OfStep(1, None, Apart(math.nan, None), None),
+    )
+    moved = Movement(0, 1, 0.5, 0.1, (), tuple(f"net.{i}.weight" for i in range(6)))
+    said = {"notes": ("a note",), "before": ("The seeds are 1 and 2.",), "moved": moved}
+    return Comparison(a, b, None, first, weights, (first,), rows, steps, (weights,), **said)
+
+
+@pytest.mark.parametrize("name", ["comparison.txt", "comparison.json", "comparison.html"])
+def test_a_comparison_in_each_form(name, golden, monkeypatch):
+    monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
+    if name.endswith("html"):
+        golden(name, comparison_page(by_hand()).partition("<main>")[2])
+    else:
+        golden(name, str(by_hand()) if name.endswith("txt") else by_hand().as_json())

@@ -13,6 +13,7 @@ import pytest
 
 from amp_lessons import audit
 from amp_lessons.audit.explaining import all_messages
+from tests.forms import forms
 
 FP16 = "Attempting to unscale FP16 gradients."
 TWICE = "step() has already been called since the last update()."
@@ -188,3 +189,9 @@ def test_an_entry_is_complete(message):
     assert message.meaning.count("`") % 2 == message.cure.count("`") % 2 == 0
     assert message.seen_at.startswith("https://") or not message.seen_at
     assert message.source
+
+
+def test_an_explanation_in_each_form(golden):
+    known = audit.explain(RuntimeError("mat1 and mat2 must have the same dtype, but got Float and Half"))
+    golden("explanation.txt", forms(known))
+    golden("explanation_of_nothing.txt", forms(audit.explain("a *strange* `thing")))

@@ -55,17 +55,17 @@ def steps() -> tuple[StepSeen, ...]:
 
 def report() -> Report:
     layers = {
-        "head": LayerSeen("head", 3, {"weight": torch.float32}, (layer_step(0, torch.ones(3)),)),
+        "head": LayerSeen("head", 3, {"weight": "fp32"}, (layer_step(0, torch.ones(3)),)),
         "body": LayerSeen(
             "body",
             3,
-            {"weight": torch.bfloat16, "output": torch.float16, "optimizer.exp_avg": torch.float32},
+            {"weight": "bf16", "output": "fp16", "optimizer.exp_avg": "fp32"},
             (layer_step(0), layer_step(2)),
         ),
     }
     frames = (
-        Frame("body", "Linear", "Addmm", 6.0e4, torch.float16),
-        Frame("head", "Linear", "Addmm", math.inf, torch.float16),
+        Frame("body", "Linear", "Addmm", 6.0e4, "fp16"),
+        Frame("head", "Linear", "Addmm", math.inf, "fp16"),
     )
     error = RuntimeError("mat1 and mat2 must have the same dtype, but got Float and Half")
     return Report(
@@ -79,5 +79,5 @@ def report() -> Report:
         not_seen=("a model runs as compiled code",),
         of="train.py",
         how=HOW,
-        precision=PrecisionSeen((torch.float16,), scaler=True),
+        precision=PrecisionSeen(("fp16",), scaler=True),
     )

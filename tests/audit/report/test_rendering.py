@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import sys
 import xml.etree.ElementTree as ElementTree
 from dataclasses import asdict, replace
 
@@ -10,11 +11,14 @@ import pytest
 import torch
 
 from amp_lessons import audit
-from amp_lessons.audit import Explanation, Finding, Report, Sighting, catalogue, explain
-from amp_lessons.audit.report import finding, rendering
+from amp_lessons.audit import Explanation, Finding, Report, Sighting, explain, rules
+from amp_lessons.audit.page.page import audit_page
+from amp_lessons.audit.report import rendering
+from amp_lessons.audit.report.finding import entry_of
 from amp_lessons.audit.seen import LayerSeen, PrecisionSeen
 from amp_lessons.course.site import explain as site_explain
 from tests.audit.report.samples import BF16, CLIPPED, layer_step, report
+from tests.forms import forms
 from tools import address
 
 EXPLAINED = Explanation(True, "a < b", "the meaning of it", "the *cure*", "02", "dtype_mismatch", "C++")
@@ -29,6 +33,20 @@ FORMS = {
 @pytest.mark.parametrize("name", FORMS)
 def test_a_report_in_each_form(name, golden):
     golden(name, str(FORMS[name](replace(report(), explanation=EXPLAINED))))
+
+
+def test_a_report_of_ranks_in_each_form(golden):
+    fewer = replace(report(), ended="", steps=report().steps[:2])
+    half = replace(report().layers["body"], part="1/2")
+    parts = [replace(report(), layers={"body": replace(half, part=f"{i}/2")}) for i in (1, 2)]
+    together = audit.of_ranks([parts[0], replace(parts[1], steps=fewer.steps, first_nonfinite=None)])
+    golden("ranks.txt", forms(together))
+    golden("ranks.json", together.as_json(indent=1))
+
+
+def test_a_page_without_pictures(golden, monkeypatch):
+    monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
+    golden("page.html", audit_page(report()).partition("<main>")[2])
 
 
 VARIANTS = {
@@ -72,15 +90,15 @@ def test_no_line_is_longer_than_a_terminal_is_wide():
 
 
 def test_what_costs_most_is_said_before_the_rest():
-    slow = Sighting(**asdict(catalogue.precision.no_autocast("the forward pass", "fp16")))
-    unsure = Sighting(**asdict(catalogue.steps.no_step()), likely="it never stepped")
-    both = replace(report(), findings=(unsure, CLIPPED, slow)).to_dict()
+    slow = Sighting(**asdict(rules.dtypes.no_autocast("the forward pass", "fp16")))
+    unsure = Sighting(**asdict(rules.steps.no_step()), likely="it never stepped")
+    both = replace(report(), findings=(unsure, CLIPPED, slow))
     (said,) = rendering.costs(both)
     assert said.startswith(
         "What it costs: perhaps the training learns nothing, or ends (`no_step`); the weights"
     )
     assert said.endswith("what mixed precision is for is not gained (`no_autocast`).")
-    assert not list(rendering.costs(replace(report(), findings=()).to_dict()))
+    assert not list(rendering.costs(replace(report(), findings=())))
 
 
 def test_html_is_well_formed_and_nothing_in_it_is_markup_but_ours():
@@ -99,22 +117,16 @@ def test_a_code_leads_to_its_place_on_the_site():
     assert 'id="code-clip_before_unscale"' in page.body
 
 
-def test_notebooks_get_all_three():
-    bundle = report()._repr_mimebundle_()
-    assert set(bundle) == {"text/plain", "text/markdown", "text/html"}
-    assert bundle["text/plain"] == str(report())
-
-
 def test_a_finding_of_a_check_keeps_its_own_heading():
     plain = Finding("closure", "failed", "a closure was given", "leave it out")
     seen = Sighting("closure", "failed", "a closure was given", "leave it out")
-    assert finding.text_lines(plain) == ["  ✗ closure: a closure was given", "    try: leave it out"]
-    assert "    cure: leave it out" in finding.text_lines(seen)
+    assert list(entry_of(plain).lines()) == ["  ✗ closure: a closure was given", "    try: leave it out"]
+    assert "    cure: leave it out" in entry_of(seen).lines()
 
 
 def test_a_line_of_code_with_backticks_stays_one_piece():
     place = replace(CLIPPED.place, source="print(f'`{x}`')")
-    assert "`print(f''{x}'')`" in finding.as_markdown(replace(CLIPPED, place=place))
+    assert "`print(f''{x}'')`" in entry_of(replace(CLIPPED, place=place)).as_markdown()
 
 
 def test_an_exception_that_nobody_knows_is_told_how_to_go_on():
@@ -129,13 +141,13 @@ def test_an_exception_that_nobody_knows_is_told_how_to_go_on():
     [
         (PrecisionSeen(), "no autocast"),
         (PrecisionSeen(autocast_off=True), "autocast asked for, and switched off"),
-        (PrecisionSeen((torch.float16,)), "fp16 autocast, no scaler"),
+        (PrecisionSeen(("fp16",)), "fp16 autocast, no scaler"),
         (
-            PrecisionSeen((torch.float16,), autocast_off=True, scaler_off=True),
+            PrecisionSeen(("fp16",), autocast_off=True, scaler_off=True),
             "fp16 autocast, scaler switched off",
         ),
-        (PrecisionSeen((torch.bfloat16,)), "bf16 autocast"),
-        (PrecisionSeen((torch.bfloat16, torch.float16), scaler=True), "bf16 and fp16 autocast, scaler on"),
+        (PrecisionSeen(("bf16",)), "bf16 autocast"),
+        (PrecisionSeen(("bf16", "fp16"), scaler=True), "bf16 and fp16 autocast, scaler on"),
     ],
 )
 def test_the_second_line_says_in_which_precision_the_training_ran(ran, said):

@@ -10,7 +10,7 @@ import sys
 
 import pytest
 
-from amp_lessons.audit.report import as_json
+from amp_lessons._base.typed_json import dumps
 from amp_lessons.audit.trying.outcome import AS_IT_IS, Run, Tried
 from amp_lessons.audit.trying.trial import Trial, trial_of
 
@@ -130,7 +130,7 @@ def test_without_equal_runs_nothing_is_said_of_a_difference():
 
 def test_the_numbers_are_there_for_programs():
     outcome = tried(1.0, 0.5, (1.001, 0.999), head=0.6)
-    told = json.loads(as_json.dumps(outcome.as_dict()))
+    told = json.loads(dumps(outcome.as_dict()))
     assert [each["what"] for each in told["runs"]] == [AS_IT_IS, "fp32", "equal run 2", "equal run 3", "head"]
     assert told["runs"][-1]["explained"] == pytest.approx(0.8)
     assert told["noise"] == pytest.approx(outcome.noise)
@@ -158,3 +158,7 @@ def test_neither_needs_pytorch():
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
     assert done.stdout == "False\n"
+
+
+def test_what_was_tried_in_text(golden):
+    golden("tried.txt", f"{tried(1.0, 0.5, (1.001, 0.999), head=0.6, norm=1.004, tail=1.2)}")

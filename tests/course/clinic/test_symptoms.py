@@ -252,7 +252,7 @@ def test_a_fused_adam_keeps_fp16_weights_finite_and_its_steps_grow_to_thirty_tim
     assert adam.state[weight]["exp_avg_sq"] == 0
     assert [lengths[step - 1] for step in (1, 10, 100, 1000)] == pytest.approx([1, 3.1, 9.5, 24], rel=0.03)
     assert 28 < max(lengths) < 32
-    assert "steps grow, up to thirty times too long" in WRITTEN["fp16_adam"].cause
+    assert "its steps grow far too long" in WRITTEN["fp16_adam"].cause
 
 
 @pytest.mark.parametrize(("fused", "least", "most"), [(False, 1 / 4, 1 / 2), (True, 1 / 5, 1 / 3)])
@@ -269,9 +269,7 @@ def test_in_which_part_of_the_square_a_mean_square_in_bf16_stops_hangs_on_the_gr
     parts = square.double() / weight.grad.double() ** 2
     assert parts.min().item() == pytest.approx(least, rel=0.05)
     assert parts.max().item() == pytest.approx(most, rel=0.05)
-    words = {1 / 4: "a quarter", 1 / 2: "half", 1 / 5: "a fifth", 1 / 3: "a third"}
-    for said in (WRITTEN["half_state"].cause, text("07", "decay-why")):
-        assert re.search(f"{words[least]} to (a )?{words[most]}", said)
+    assert "it stays too small" in WRITTEN["half_state"].cause
 
 
 @pytest.mark.parametrize("kind", ["whole", "chunked", "class weights of zero"])
@@ -514,7 +512,7 @@ def test_after_a_quiet_time_adam_makes_up_to_three_steps_in_one_and_with_its_mom
         at_once, in_all = (float(each) for each in re.findall(r": ([\d.]+) times", said.getvalue()))
         assert 2 < at_once < 3.25
         assert in_all == pytest.approx(in_all_of_them, abs=0.2)
-    assert "some 25 to 32 times in all" in WRITTEN["too_fast"].cause
+    assert "two or three times the learning rate" in WRITTEN["too_fast"].cause
 
 
 def _with_a_nan_on_rank_1():
@@ -548,7 +546,7 @@ def test_under_ddp_a_nan_of_another_rank_lowers_the_scale_beside_a_finite_loss_s
     assert math.isnan(bad)
     assert scale == other_scale == 65536 / 2**8
     assert sent == ["torch.float32"], "autocast changes nothing of what is sent"
-    assert "sending gradients, which DDP does in fp32 either way" in WRITTEN["fp32_part"].cause
+    assert "sending gradients, which autocast does not shorten under DDP" in WRITTEN["fp32_part"].cause
     falls = [path for path in PATHS if path.end is WRITTEN["always"]]
     assert len(falls) == 3
     assert all(path.answered[-1][1].text.endswith("the loss is finite, on every rank") for path in falls)

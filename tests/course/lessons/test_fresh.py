@@ -9,7 +9,7 @@ import nbformat
 import pytest
 
 from amp_lessons import clinic, quizzes, views
-from amp_lessons.audit import catalogue
+from amp_lessons.audit import rules
 from amp_lessons.course.lessons import fresh, originals
 from amp_lessons.course.lessons.shipped import begins_deeper
 from tests.notebook_rules import FOLDED
@@ -75,7 +75,7 @@ def test_a_fresh_lesson_gives_nothing_away(lesson):
     shown = output_texts(learners["cells"])
     assert answers_in_sight(lesson, learners) == []
     assert pictures(learners) == []
-    told = (*VERDICTS, "not attempted yet", *DIAGNOSES, *catalogue.ROWS)
+    told = (*VERDICTS, "not attempted yet", *DIAGNOSES, *rules.ROWS)
     assert [each for each in told if each in shown] == []
     assert numbers(shown) == set()
 

@@ -16,11 +16,13 @@ from torch import nn
 
 from amp_lessons import audit, views
 from amp_lessons.audit.page.drawings import map_picture, timeline_picture
-from amp_lessons.audit.report.losses import AS_TRAINED, LossMap
+from amp_lessons.audit.report.losses import LossMap
+from amp_lessons.audit.seen import AS_TRAINED
 from amp_lessons.course.views import AuditView
 from amp_lessons.course.views.widgets import audit as widget
 from amp_lessons.course.views.widgets.audit import MOST_ROWS, audit_picture
 from tests.audit.report.samples import layer_step, report
+from tests.forms import forms
 
 
 @pytest.fixture
@@ -125,7 +127,7 @@ def test_a_closed_view_does_not_stop_the_training():
 
 
 def test_the_timeline_marks_what_was_skipped_and_what_was_no_number():
-    picture = timeline_picture(report().to_dict())
+    picture = timeline_picture(report())
     loss, scale = picture.figure.axes
     drawn = {line.get_label(): list(line.get_xdata()) for line in loss.lines}
     assert drawn["loss"] == [1, 2, 3, 4]
@@ -140,7 +142,7 @@ def test_the_timeline_marks_what_was_skipped_and_what_was_no_number():
 def test_optimizers_that_are_left_out_of_the_timeline_are_counted(count, said):
     step = report().steps[0]
     steps = tuple(replace(step, index=i, optimizer=i % count) for i in range(2 * count))
-    loss = timeline_picture(replace(report(), steps=steps).to_dict()).figure.axes[0]
+    loss = timeline_picture(replace(report(), steps=steps)).figure.axes[0]
     drawn = [line.get_label() for line in loss.lines if line.get_label().startswith("optimizer")]
     assert drawn == [f"optimizer {number}" for number in range(1, 6)]
     assert [text.get_text() for text in loss.texts] == said
@@ -148,7 +150,7 @@ def test_optimizers_that_are_left_out_of_the_timeline_are_counted(count, said):
 
 def test_losses_that_nobody_saw_are_no_obstacle():
     steps = tuple(replace(step, loss=None) for step in report().steps)
-    picture = timeline_picture(replace(report(), steps=steps).to_dict())
+    picture = timeline_picture(replace(report(), steps=steps))
     assert "no loss was seen" in [text.get_text() for text in picture.figure.axes[0].texts]
     assert picture.pixels().shape[2] == 3
 
@@ -167,7 +169,7 @@ def test_the_map_shows_shares_where_they_are_known():
 def test_of_many_layers_those_that_lose_most_are_drawn():
     body = report().layers["body"]
     many = {f"{'a.long.name' * 5}.{i}": replace(body, name=f"{'a.long.name' * 5}.{i}") for i in range(60)}
-    picture = audit_picture(replace(report(), layers=many).to_dict(), "fp16", "norm")
+    picture = audit_picture(replace(report(), layers=many), "fp16", "norm")
     (axes,) = (each for each in picture.figure.axes if each.images)
     labels = [label.get_text() for label in axes.get_yticklabels()]
     assert len(labels) == MOST_ROWS
@@ -176,7 +178,7 @@ def test_of_many_layers_those_that_lose_most_are_drawn():
 
 
 def test_steps_without_layers_are_drawn_alone():
-    picture = audit_picture(replace(report(), layers={}).to_dict(), AS_TRAINED, "norm")
+    picture = audit_picture(replace(report(), layers={}), AS_TRAINED, "norm")
     assert len(picture.figure.axes) == 2
 
 
@@ -265,6 +267,10 @@ def test_findings_alone_are_in_the_words_of_the_report_and_without_its_numbers()
     assert "Steps" not in shown["text/plain"]
     for text in shown.values():
         assert "clip_before_unscale" in text
+
+
+def test_findings_alone_in_each_form(golden):
+    golden("findings_alone.txt", forms(views.AuditFindings(report())))
 
 
 def test_an_audit_that_found_nothing_says_so_in_a_line():

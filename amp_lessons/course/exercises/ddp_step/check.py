@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from amp_lessons._base.worker.client import Worker
-from amp_lessons.audit import catalogue
+from amp_lessons.audit import rules
 from amp_lessons.audit.findings import Finding, failed, passed
 from amp_lessons.course.exercises import loops, ranks
 from amp_lessons.course.exercises.attempt import require_none
@@ -69,7 +69,7 @@ def _of_one_rank(run: Run) -> Iterator[Finding]:
     twice = any(len(calls) > 1 for calls in last)
     if "already been called" in text and "since the last update" in text and not twice:
         hint = "call scaler.update() once per window, after scaler.step(optimizer): one scale for all of it"
-        yield catalogue.scaler.no_update(hint, "a window")
+        yield rules.scaler.no_update(hint, "a window")
     yield from chain(loops.conduct(run, ""), loops.precision(run))
     yield from loops.not_scaled(run, most=max(run.problem.batch_sizes))
     epochs, batches = run.problem.epochs, len(run.problem.batch_sizes)
@@ -100,12 +100,12 @@ def _together(runs: list[Run]) -> Iterator[Finding]:
         if not _same([torch.tensor(window.scale) for window in of_ranks]):
             scales = " and ".join(f"{window.scale:g}" for window in of_ranks)
             said = f"the ranks went into window {number} with different loss scales, {scales}"
-            yield catalogue.ranks.scales_apart(said)
+            yield rules.ranks.scales_apart(said)
         if any(window.overflowed or window.poisoned for window in of_ranks):
             yield from _at_overflow(of_ranks)
         else:
             if not _same([window.after for window in of_ranks]):
-                yield catalogue.ranks.weights_apart(f"after window {number} the ranks had different weights")
+                yield rules.ranks.weights_apart(f"after window {number} the ranks had different weights")
             yield from _wrong_update(number, of_ranks, left)
         left = of_ranks[0].applied
     for run in sorted(runs, key=lambda run: not any(window.overflowed for window in run.windows)):
@@ -146,7 +146,7 @@ def _at_overflow(of_ranks: tuple[Window, ...]) -> Iterator[Finding]:
         yield failed("overflow_stepped_on", said, hint)
     if any(moved):
         said = f"gradients overflowed on one rank, and rank {moved.index(True)} made the step that the other "
-        yield catalogue.ranks.skipped_apart(f"{said}skipped")
+        yield rules.ranks.skipped_apart(f"{said}skipped")
 
 
 def _wrong_update(number: int, of_ranks: tuple[Window, ...], left: Tensor) -> Iterator[Finding]:
@@ -173,7 +173,7 @@ def _wrong_update(number: int, of_ranks: tuple[Window, ...], left: Tensor) -> It
         hint = "all_reduce the number of samples before you divide by it"
         yield failed("mean_of_means", f"{said}weighs more than one of a rank with many", hint)
     if near(wanted + left):
-        yield catalogue.steps.no_zero_grad()
+        yield rules.steps.no_zero_grad()
     factor = float(applied @ wanted / (wanted @ wanted))
     off = float((applied - factor * wanted).norm() / applied.norm().clamp(min=1e-30))
     said = f"the update of window {number} is not the gradient of the mean loss over all samples of all "

@@ -11,7 +11,7 @@ from torch import Tensor
 from torch.nn.functional import pad
 
 from amp_lessons._base.worker.client import Worker
-from amp_lessons.audit import catalogue
+from amp_lessons.audit import rules
 from amp_lessons.audit.findings import Finding, failed, passed
 from amp_lessons.course.exercises.attempt import Rejected, reject, require_none
 from amp_lessons.course.exercises.bed import LearnersFunction, described, function, require_unchanged, said_of
@@ -183,7 +183,7 @@ def _other_scales(groups: Tensor, case: GroupCase) -> Iterator[tuple[Tensor, Fin
     said = (
         f"a scale is that of the largest number of its group, {what}, and the smallest is further from zero"
     )
-    yield groups.amax(-1) / 7, catalogue.steps.signs_ignored(said, "magnitudes decide: abs() before amax")
+    yield groups.amax(-1) / 7, rules.loss.signs_ignored(said, "magnitudes decide: abs() before amax")
     said = f"{what}: all groups of a row have the same scale, that of its largest weight: an outlier costs "
     said += "the whole row its small weights"
     hint = "take amax over the last dimension of (out, groups, size), and over no other"

@@ -11,8 +11,8 @@ from torch import Tensor
 
 from amp_lessons._base.text.describing import describe
 from amp_lessons._base.worker.client import Worker
-from amp_lessons.audit.catalogue import precision
 from amp_lessons.audit.findings import Finding, passed
+from amp_lessons.audit.rules import dtypes, numbers
 from amp_lessons.course.exercises.attempt import Rejected, reject
 from amp_lessons.course.exercises.bed import LearnersFunction, described, function, require_unchanged
 from amp_lessons.course.exercises.patients.products import products_elsewhere
@@ -35,7 +35,7 @@ def judge(worker: Worker, draw: torch.Generator) -> Iterator[Finding]:
             _require_values(result, case)
             _require_gradients(gradients, case)
         elif result[0, 0, 0].isfinite().any():
-            raise Rejected(precision.nan_hidden(f"what depends on it ({case.what})"))
+            raise Rejected(dtypes.nan_hidden(f"what depends on it ({case.what})"))
     yield passed("mask", "a key that is not allowed has no weight, however faint the allowed ones are")
     yield passed("empty_rows", "a query without a key gives zeros, and good gradients")
     yield passed(
@@ -148,11 +148,11 @@ def _require_empty_rows(result: Tensor, case: MaskCase) -> None:
     if rows.isnan().any():
         seen = f"{case.what}, a query that may see no key gives NaN"
         how = "its weights add up to zero, and zero is divided by zero: softmax does so with nothing but -inf"
-        raise Rejected(precision.masked_row_nan(seen, f"{how}, which is what -1e9 becomes in fp16"))
+        raise Rejected(numbers.masked_row_nan(seen, f"{how}, which is what -1e9 becomes in fp16"))
     if rows.any():
         seen = f"{case.what}, a query that may see no key gives {float(rows.abs().max()):.2g}, not zeros"
         hint = "take the weight of hidden keys away after softmax as well, whatever was put in before it"
-        raise Rejected(precision.masked_row_not_zero(seen, hint))
+        raise Rejected(numbers.masked_row_not_zero(seen, hint))
 
 
 def _require_values(result: Tensor, case: MaskCase) -> None:

@@ -11,8 +11,9 @@ from torch import Tensor
 
 from amp_lessons._base.text.describing import describe
 from amp_lessons._base.worker.client import Worker
-from amp_lessons.audit.catalogue.precision import eps_vanishes, nan_hidden
 from amp_lessons.audit.findings import Finding, passed
+from amp_lessons.audit.rules.dtypes import nan_hidden
+from amp_lessons.audit.rules.numbers import eps_vanishes
 from amp_lessons.course.exercises.attempt import Rejected, reject
 from amp_lessons.course.exercises.bed import described, function
 from amp_lessons.course.exercises.report import common_findings

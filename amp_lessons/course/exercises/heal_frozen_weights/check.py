@@ -12,7 +12,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from amp_lessons._base.worker.client import Worker
-from amp_lessons.audit import catalogue
+from amp_lessons.audit import rules
 from amp_lessons.audit.findings import Finding, passed
 from amp_lessons.course.exercises.attempt import Rejected, reject
 from amp_lessons.course.exercises.bed import described, function
@@ -130,7 +130,7 @@ def _reject_lost(name: str, share: float, length: float, still: Tensor) -> None:
         )
     if still.float().mean() >= 0.1:
         count = f"{int(still.sum())} of its {still.numel()} numbers are what they were"
-        lost = catalogue.precision.updates_rounded_away(f"{came}, and {count}", "16-bit")
+        lost = rules.dtypes.updates_rounded_away(f"{came}, and {count}", "16-bit")
         if still.all():
             lost = replace(lost, message=f"{lost.message}. Or no optimizer was given this parameter")
         raise Rejected(lost)

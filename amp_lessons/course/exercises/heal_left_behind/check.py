@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from amp_lessons._base.worker.client import Worker
-from amp_lessons.audit import catalogue
+from amp_lessons.audit import rules
 from amp_lessons.audit.findings import Finding, passed
 from amp_lessons.course.exercises.attempt import Rejected, reject
 from amp_lessons.course.exercises.bed import asked, described, function
@@ -140,7 +140,7 @@ def _require_average(found: dict[str, Tensor], history: Tensor, decay: float, wh
     elif torch.equal(seen, seen.to(history.dtype).double()):
         rounded = "the average, or decay, is" if torch.equal(seen, start) else "the average is"
         numbers = f"{came}, and each of its numbers is one that {half} has"
-        raise Rejected(catalogue.precision.average_stuck(numbers, half, rounded))
+        raise Rejected(rules.numbers.average_stuck(numbers, half, rounded))
     reject(
         "wrong_average",
         f"{came}, and is off by more than a hundredth of it",

@@ -12,7 +12,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from amp_lessons._base.worker.client import Worker
-from amp_lessons.audit import catalogue
+from amp_lessons.audit import rules
 from amp_lessons.audit.findings import Finding, failed, passed
 from amp_lessons.course.exercises.attempt import Rejected, reject
 from amp_lessons.course.exercises.bed import LearnersFunction, described, function
@@ -50,7 +50,7 @@ def judge(worker: Worker, draw: torch.Generator) -> Iterator[Finding | SideBySid
         seen.append((case.accuracy, accuracy))
     case.inputs[case.batch] = torch.nan  # the first sample of the second batch
     if not math.isnan(_numbers(evaluate, case)[0]):
-        raise Rejected(catalogue.precision.nan_hidden("the mean loss"))
+        raise Rejected(rules.dtypes.nan_hidden("the mean loss"))
     yield passed("counts", "accuracy and mean loss are right over 1 sample and over thousands")
     yield passed("small", "the model stayed in 16 bits, and NaN that goes in comes out")
     yield from {each.code: each for number in pair for each in remark_on_type(number, float)}.values()
@@ -157,12 +157,12 @@ def _suspects(seen: str, case: EvaluationCase) -> Iterator[tuple[Finding, float]
     there, counted = sum(int(each.sum()) for each in hits), _added_up([each.sum() for each in hits], dtype)
     stopped = f"{case.what} {counted:.0f} right answers were counted, and there are {there}"
     stop = 2 / torch.finfo(dtype).eps  # where 1 is half of the spacing
-    yield catalogue.precision.metric_stops(stopped, half, stop), counted / samples
+    yield rules.numbers.metric_stops(stopped, half, stop), counted / samples
     quotients = [a / b for a in (there, _rounded(there, dtype)) for b in (samples, _rounded(samples, dtype))]
     how = f"a count or a quotient was rounded to {half} on its way"
     hint = "keep counts in integers or in fp32 to the end, the division included"
     for number in (*quotients, _rounded(there / samples, dtype)):
-        yield catalogue.precision.metric_rounded(seen, how, hint), number
+        yield rules.numbers.metric_rounded(seen, how, hint), number
     for taken, kept in {torch.uint8: "one byte", torch.bfloat16: "bf16", torch.float16: "fp16"}.items():
         confused = f"{seen}: so it is with classes in {kept}, which takes several of them for one"
         hint = "compare classes as the integers that they are: argmax gives int64"

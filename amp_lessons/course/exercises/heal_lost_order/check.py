@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from amp_lessons._base.worker.client import Worker
-from amp_lessons.audit import catalogue
+from amp_lessons.audit import rules
 from amp_lessons.audit.findings import Finding, passed
 from amp_lessons.course.exercises.attempt import Rejected, reject
 from amp_lessons.course.exercises.bed import LearnersFunction, described, function
@@ -135,7 +135,7 @@ def _require_right(result: Any, case: RotationCase) -> None:
         if case.near(made, right).all() or not case.near(found, made).all():
             continue
         if code == "positions_rounded":
-            raise Rejected(catalogue.precision.positions_rounded(seen, _HAS_NOT[case.x.dtype]))
+            raise Rejected(rules.numbers.positions_rounded(seen, _HAS_NOT[case.x.dtype]))
         reject(code, f"{seen}, and right for {what}", _HINTS[code])
     reject("wrong_rotation", seen, _HINTS["wrong_rotation"])
 

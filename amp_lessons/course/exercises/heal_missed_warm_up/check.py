@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import torch
 
 from amp_lessons._base.worker.client import Worker
-from amp_lessons.audit import catalogue
+from amp_lessons.audit import rules
 from amp_lessons.audit.findings import Finding, failed, first, passed
 from amp_lessons.course.exercises import loops
 from amp_lessons.course.exercises.heal_missed_warm_up import company_there
@@ -26,13 +26,13 @@ _COMPANY = {
         "the learning rate's schedule",
         "it goes on too slowly",
         "which had the rate of another step",
-        catalogue.scaler.schedule_on_skipped_step,
+        rules.beside.schedule_on_skipped_step,
     ),
     "average": (
         "the count of the averaged weights",
         "they miss weights that the model had",
         "so that they took in the weights of another step",
-        catalogue.scaler.average_on_skipped_step,
+        rules.beside.average_on_skipped_step,
     ),
 }
 

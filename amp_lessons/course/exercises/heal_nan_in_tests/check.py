@@ -12,7 +12,7 @@ from torch import Tensor
 from amp_lessons import autocast
 from amp_lessons._base.worker.client import Raised, Worker
 from amp_lessons._base.worker.plain import Handle
-from amp_lessons.audit import catalogue
+from amp_lessons.audit import rules
 from amp_lessons.audit.findings import Finding, note, passed
 from amp_lessons.course.exercises import bed
 from amp_lessons.course.exercises.attempt import Rejected, reject
@@ -85,7 +85,7 @@ def _require_statistics(made: dict[str, Any], inputs: Tensor, kind: str, dtype: 
         for name in _STATISTICS:
             if not after[name].isfinite().all():
                 seen = f"after a batch that overflowed in the forward pass, `{name}` is inf or NaN"
-                raise Rejected(catalogue.precision.buffers_not_finite(seen))
+                raise Rejected(rules.numbers.buffers_not_finite(seen))
         if not as_before:
             reject(
                 "statistics_replaced",

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from amp_lessons._base.worker.client import Worker
-from amp_lessons.audit import catalogue
+from amp_lessons.audit import rules
 from amp_lessons.audit.findings import Finding, failed, first
 from amp_lessons.course.exercises import loops
 from amp_lessons.course.exercises.heal_overbearing_penalty.solution import train_overbearing_penalty
@@ -54,7 +54,7 @@ def _unscaled_nothing(run: Run) -> Iterator[Finding]:
     """Find ``unscale_`` before backward had left anything in ``.grad``."""
     calls = run.seen[-1].called("unscale_", directly=True) if run.seen else []
     if any(not call.gradients.any() for call in calls):
-        yield catalogue.steps.unscale_without_gradients(
+        yield rules.steps.unscale_without_gradients(
             "torch.autograd.grad returns its gradients instead of putting them there",
             "divide what torch.autograd.grad returned by scaler.get_scale() yourself",
         )
@@ -64,7 +64,7 @@ def _vanished(window: Window) -> Iterator[Finding]:
     """Find a penalty's gradient that was taken of the unscaled loss: all zeros have no norm to derive."""
     begun = window.last.begun
     if window.problem.loss_weight < TINY_WEIGHT and len(begun) > 1 and begun[0] <= 1:
-        yield catalogue.steps.loss_not_scaled(
+        yield rules.loss.loss_not_scaled(
             "torch.autograd.grad went through the loss as it is",
             "the gradients that are penalised vanish in fp16, and zeros have no norm to derive",
             hint="take these gradients of the scaled loss, and bring them to their true size afterwards",
@@ -83,7 +83,7 @@ def _update(window: Window) -> Iterator[Finding]:
         weight = math.nan  # the rest is something else
     yield from _weight(window, weight)
     yield from chain(loops.stepped(window), _changed(window))
-    yield catalogue.steps.wrong_update(
+    yield rules.steps.wrong_update(
         "the update",
         "it is neither that of the loss nor that of loss and penalty",
         "scale for torch.autograd.grad, divide by the scale, then scale the sum of loss and penalty",
@@ -95,13 +95,13 @@ def _changed(window: Window) -> Iterator[Finding]:
     if given is None or left is None or window.called("unscale_"):
         return
     if not torch.allclose(given * window.begun, left, rtol=1e-3):
-        yield catalogue.steps.gradients_changed("the gradients")
+        yield rules.steps.gradients_changed("the gradients")
 
 
 def _weight(window: Window, weight: float) -> Iterator[Finding]:
     """Report the mistake behind a wrong weight of the penalty in the update."""
     if weight > math.sqrt(window.scale) > 1:  # the scale, unless the penalty was made smaller against it
-        yield catalogue.steps.penalty_on_scaled_gradients(f"{weight:.5g} times")
+        yield rules.steps.penalty_on_scaled_gradients(f"{weight:.5g} times")
     if abs(weight) < 0.05:
         yield failed(
             "penalty_missing",
@@ -111,14 +111,14 @@ def _weight(window: Window, weight: float) -> Iterator[Finding]:
         )
     first_scale = window.run.windows[0].scale
     if window.scale != first_scale and math.isclose(weight, window.scale / first_scale, rel_tol=0.1):
-        yield catalogue.steps.wrong_update(
+        yield rules.steps.wrong_update(
             "the update",
             f"the penalty counts {weight:.3g} times, as if its gradients had been divided by "
             f"{first_scale:.0f}, the scale of the first batch; the scale is {window.scale:.0f} by now",
             "divide by what scaler.get_scale() returns in the same iteration",
         )
     if not math.isnan(weight):
-        yield catalogue.steps.wrong_update(
+        yield rules.steps.wrong_update(
             "the update",
             f"the penalty counts {weight:.3g} times",
             "add penalty times the norm of the true gradient over all parameters, once",

@@ -75,7 +75,7 @@ CASE = Case(
         ),
         Sighting(
             "https://github.com/pytorch/examples/issues/1196",
-            "PyTorch's own minGPT-DDP example clips without unscaling; open since 2023.",
+            "PyTorch's own minGPT-DDP example clips without unscaling.",
         ),
         Sighting("https://github.com/milesial/Pytorch-UNet/pull/470", "A popular U-Net, mended in 2023."),
     ),

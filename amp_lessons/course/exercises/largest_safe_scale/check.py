@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from amp_lessons._base.worker.client import Worker
-from amp_lessons.audit import catalogue
+from amp_lessons.audit import rules
 from amp_lessons.audit.findings import Finding, note, passed
 from amp_lessons.course.exercises.attempt import Rejected, reject
 from amp_lessons.course.exercises.bed import described, function, require_unchanged
@@ -136,7 +136,7 @@ def _require_scale(answer: ReturnedScale) -> None:
         reject("not_a_scale", f"{scale} is no scale, {case}", "the answer is a positive, finite power of two")
     if scale == answer.without_signs != answer.right:
         raise Rejected(
-            catalogue.steps.signs_ignored(
+            rules.loss.signs_ignored(
                 f"a negative gradient becomes -inf, {case}", "magnitudes decide: g.abs().max()"
             )
         )
@@ -183,7 +183,7 @@ def _require_largest(answer: ReturnedScale) -> None:
         return
     if answer.scale == 2.0**16:
         raise Rejected(
-            catalogue.steps.capped(
+            rules.loss.capped(
                 f"65536 is returned although a larger scale would still overflow nothing, {answer.case}"
             )
         )

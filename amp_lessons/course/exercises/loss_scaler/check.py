@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from amp_lessons._base.worker.client import Worker
-from amp_lessons.audit import catalogue
+from amp_lessons.audit import rules
 from amp_lessons.audit.findings import Finding, failed, first, note, passed
 from amp_lessons.course.exercises.attempt import Rejected
 from amp_lessons.course.exercises.bed import LearnersFunction, as_raised, function, require_class, said_of
@@ -163,9 +163,9 @@ _HINTS = {
 
 def _mistake(code: str, seen: str) -> Finding:
     if code == "capped":
-        return catalogue.steps.capped(f"{seen}, and smaller scales did grow")
+        return rules.loss.capped(f"{seen}, and smaller scales did grow")
     if code == "double_step":
-        return catalogue.steps.double_step(how=seen, hint="call optimizer.step() once")
+        return rules.steps.double_step(how=seen, hint="call optimizer.step() once")
     return failed(code, f"{seen}: {_WHY[code]}" if code in _WHY else seen, _HINTS[code])
 
 

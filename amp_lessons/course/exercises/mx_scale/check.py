@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from amp_lessons._base.worker.client import Worker
-from amp_lessons.audit import catalogue
+from amp_lessons.audit import rules
 from amp_lessons.audit.findings import Finding, failed, note, passed
 from amp_lessons.course.exercises.attempt import Rejected, require_none
 from amp_lessons.course.exercises.bed import described, function, require_unchanged
@@ -153,7 +153,7 @@ def _suspects(what: str, lands: str) -> Iterator[tuple[Callable[[Tensor], int], 
     biased = failed("biased_exponent", said, "return the exponent itself, without the bias")
     yield lambda block: _smallest(block) + 127, biased
     said, hint = f"{what}: a negative number has a larger magnitude, and is not seen", "block.abs().max()"
-    yield lambda block: _smallest(block.clamp(min=0)), catalogue.steps.signs_ignored(said, hint)
+    yield lambda block: _smallest(block.clamp(min=0)), rules.loss.signs_ignored(said, hint)
     said = f"{what}: {lands}, and one exponent less would do"
     hint = "where amax is 448 times a power of two, floor(…) + 1 is one more than the smallest"
     yield _by(lambda q: math.floor(math.log2(q)) + 1), failed("one_too_many", said, hint)

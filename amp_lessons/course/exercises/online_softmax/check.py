@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from amp_lessons._base.worker.client import Worker
-from amp_lessons.audit import catalogue
+from amp_lessons.audit import rules
 from amp_lessons.audit.findings import Finding, passed
 from amp_lessons.course.exercises.attempt import Rejected, reject
 from amp_lessons.course.exercises.bed import LearnersFunction, described, function, require_not_raised
@@ -135,7 +135,7 @@ def judge(worker: Worker, draw: torch.Generator) -> Iterator[Finding]:
     case = _drawn(("blocks with a NaN among the scores", (16,), _FOUR, 0.0, 0.0), draw, torch.bfloat16)
     case.scores[0, 20] = torch.nan
     if not _result(online_softmax, case)[0][0].isnan().all():
-        raise Rejected(catalogue.precision.nan_hidden(f"the row of that score, for {case.what},"))
+        raise Rejected(rules.dtypes.nan_hidden(f"the row of that score, for {case.what},"))
     yield passed("one_pass", "every block was taken once, and let go before many others came")
     yield passed("whole_softmax", "the result is that of a softmax over all scores, whatever their order")
     yield passed("masked_blocks", "hidden blocks count nothing, and a row that sees no key gives zeros")
@@ -179,10 +179,10 @@ def _require_empty_rows(result: Tensor, case: BlocksCase) -> None:
     if rows.isnan().any():
         why = "-inf - (-inf) is NaN, and so is 0 / 0, the sum of no exponentials"
         hint = f"{_HINTS['masked_block_nan']}; and divide by no less than 1, the least sum of all other rows"
-        raise Rejected(catalogue.precision.masked_row_nan(f"{seen} NaN", why, hint))
+        raise Rejected(rules.numbers.masked_row_nan(f"{seen} NaN", why, hint))
     if rows.any():
         seen = f"{seen} {float(rows.abs().max()):.3g}, where zeros belong"
-        raise Rejected(catalogue.precision.masked_row_not_zero(seen, "leave -inf what it is: exp(-inf) is 0"))
+        raise Rejected(rules.numbers.masked_row_not_zero(seen, "leave -inf what it is: exp(-inf) is 0"))
 
 
 def _reject_result(result: Tensor, case: BlocksCase, rounded_by: str) -> NoReturn:

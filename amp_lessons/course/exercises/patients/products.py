@@ -6,8 +6,8 @@ from collections.abc import Iterable
 
 import torch
 
-from amp_lessons.audit.catalogue.precision import products_in_another_dtype
 from amp_lessons.audit.findings import Finding
+from amp_lessons.audit.rules.dtypes import products_in_another_dtype
 from amp_lessons.formats.dtypes import dtype_name
 
 

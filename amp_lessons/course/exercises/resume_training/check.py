@@ -12,7 +12,7 @@ from torch import Tensor
 
 from amp_lessons._base.worker.client import Raised, Worker
 from amp_lessons._base.worker.plain import Handle
-from amp_lessons.audit import catalogue
+from amp_lessons.audit import rules
 from amp_lessons.audit.findings import Finding, failed, passed
 from amp_lessons.course.exercises import bed_there
 from amp_lessons.course.exercises.attempt import Rejected, reject, require_none
@@ -205,7 +205,7 @@ def _not_in_file(what: str) -> Finding:
 def _changed_beside(told: dict[str, Any]) -> Iterator[Finding]:
     """Look at what no state tells of a training into which one was loaded."""
     if not told["state"]["mode"]:
-        yield catalogue.precision.evaluation_mode("after loading")
+        yield rules.dtypes.evaluation_mode("after loading")
     if told["replaced"]:
         said = "the model has new parameters (by load_state_dict with assign=True?), and the optimizer steps "
         said += "the old ones: training would change nothing"
@@ -213,7 +213,7 @@ def _changed_beside(told: dict[str, Any]) -> Iterator[Finding]:
         yield failed("parameters_replaced", said, hint)
     if told["frozen"]:
         hint = "leave requires_grad as it is; for inference use torch.no_grad() instead"
-        yield catalogue.precision.parameters_frozen("after loading", ", ".join(told["frozen"]), hint)
+        yield rules.dtypes.parameters_frozen("after loading", ", ".join(told["frozen"]), hint)
 
 
 def _load_raised(raised: Raised, scaling: bool, left_behind: list[str]) -> Finding:

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from amp_lessons._base.worker.client import Worker
-from amp_lessons.audit import catalogue
+from amp_lessons.audit import rules
 from amp_lessons.audit.findings import Finding, failed, passed
 from amp_lessons.course.exercises.attempt import Rejected, reject, require_none
 from amp_lessons.course.exercises.bed import LearnersFunction, described, function, require_unchanged
@@ -149,7 +149,7 @@ def _not_close(values: Tensor, scale: float, x: Tensor, element: FloatFormat, wh
             yield mistakes.not_scaled(what, *lost)
     if -x.min() > x.max() > 0 and math.isclose(scale * limit, x.max(), rel_tol=0.01):
         said = f"the scale comes from the largest number, {x.max():.3g}, {what}, and the smallest is "
-        yield catalogue.steps.signs_ignored(f"{said}{x.min():.3g}", "magnitudes decide: x.abs().max()")
+        yield rules.loss.signs_ignored(f"{said}{x.min():.3g}", "magnitudes decide: x.abs().max()")
     if amax < 1e-20 and amax / scale < limit / 2:
         said = f"{what}: the scale is {scale:.3g}, as if it were not allowed to be smaller: the largest "
         said += f"magnitude becomes {amax / scale:.3g} and much of the tensor 0"

@@ -12,7 +12,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from amp_lessons._base.worker.client import Worker
-from amp_lessons.audit import catalogue
+from amp_lessons.audit import rules
 from amp_lessons.audit.findings import Finding, note, passed
 from amp_lessons.course.exercises import bed, ranks
 from amp_lessons.course.exercises.attempt import Rejected, reject
@@ -115,7 +115,7 @@ def _require_shard(masters: Tensor, count: int, when: str, noted: dict[str, Any]
             "self.shard = nn.Parameter(…)",
         )
     if shard.dtype != torch.float32:
-        raise Rejected(catalogue.ranks.masters_not_fp32(str(shard.dtype)))
+        raise Rejected(rules.ranks.masters_not_fp32(str(shard.dtype)))
     if not torch.allclose(shard, wanted, rtol=_TOLERANCE, atol=1e-7):
         reject(
             "shard_values",

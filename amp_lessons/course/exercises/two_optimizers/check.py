@@ -13,9 +13,9 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from amp_lessons._base.worker.client import Raised, Worker
-from amp_lessons.audit import catalogue
-from amp_lessons.audit.catalogue.scaler import batch_left_out
+from amp_lessons.audit import rules
 from amp_lessons.audit.findings import Finding, failed, first, passed
+from amp_lessons.audit.rules.scaler import batch_left_out
 from amp_lessons.course.exercises.attempt import require_none
 from amp_lessons.course.exercises.bed import as_raised, described, function, said_of
 from amp_lessons.course.exercises.report import common_findings
@@ -212,7 +212,7 @@ def _mistakes(call: GanCall) -> Iterator[Finding]:
             yield from _wrong_update(call, truths, part)
     yield from _never_scaled(call)
     if call.frozen:
-        yield catalogue.precision.parameters_frozen(
+        yield rules.dtypes.parameters_frozen(
             "after the step", f"the {call.frozen[0]}'s parameters", "unfreeze them before the step returns"
         )
     yield from _wrong_losses(call, truths)
@@ -253,13 +253,13 @@ class Truth:
     def suspects(self, call: GanCall, part: str) -> Iterator[tuple[Tensor, Finding]]:
         """List the updates that known mistakes make of a network, as gradients."""
         left = call.leftover[part] / call.scale
-        yield self.wanted[part] + left, catalogue.steps.no_zero_grad(f"the {part}'s gradients", _opt(part))
+        yield self.wanted[part] + left, rules.steps.no_zero_grad(f"the {part}'s gradients", _opt(part))
         if part == "generator":
             yield self.of_label(1) + _gradient(_bce(self._undetached, 0), self._generator), _NO_DETACH
             yield self.of_label(0), _swapped("the generator was trained to make images that are called fake")
             yield (
                 -self.of_label(0),
-                catalogue.steps.wrong_update(
+                rules.steps.wrong_update(
                     "the generator's update",
                     "it is that of the saturating loss -BCE(D(fake), 0)",
                     _BOTH_LOSSES,
@@ -350,7 +350,7 @@ def _wrong_update(call: GanCall, truths: list[Truth], part: str) -> Iterator[Fin
     applied, steps, optimizer = call.applied[part], call.steps_of(part), _opt(part)
     if not (applied.isfinite().all() and applied.any()):
         if steps:
-            yield catalogue.steps.gradients_cleared(optimizer)
+            yield rules.steps.gradients_cleared(optimizer)
         yield failed(
             _NOT_TRAINED[part],
             f"{optimizer} never stepped: the weights of the {part} did not change",
@@ -358,7 +358,7 @@ def _wrong_update(call: GanCall, truths: list[Truth], part: str) -> Iterator[Fin
         )
     if len(steps) > 1:
         both = "through the scaler and past it" if any(not step["inside"] for step in steps) else ""
-        yield catalogue.steps.double_step(f"{optimizer} stepped", both, _ONCE_EACH)
+        yield rules.steps.double_step(f"{optimizer} stepped", both, _ONCE_EACH)
     for truth in truths:
         for made, cause in truth.suspects(call, part):
             if call.close(applied, made):
@@ -371,7 +371,7 @@ def _wrong_update(call: GanCall, truths: list[Truth], part: str) -> Iterator[Fin
             yield _of_factor(call, truth, part, factor)
     wanted = truths[0].wanted[part]
     off, long = (applied - wanted).norm() / wanted.norm(), applied.norm() / wanted.norm()
-    yield catalogue.steps.wrong_update(
+    yield rules.steps.wrong_update(
         f"the {part}'s update", f"it is {long:.3g} times as long, and {off:.0%} off", _BOTH_LOSSES
     )
 
@@ -382,11 +382,11 @@ def _changed_on_the_way(call: GanCall, truths: list[Truth], part: str) -> Iterat
     unscaled = [each["gradients"] for each in call.calls("unscaled")]
     given, *found = (_by_part(each)[part] for each in (given, *unscaled))
     if any(call.close(given, truth.wanted[part]) for truth in truths):
-        yield catalogue.steps.weights_changed(f"{_opt(part)} was given the right gradients")
+        yield rules.steps.weights_changed(f"{_opt(part)} was given the right gradients")
     if any(call.close(each, truth.wanted[part]) for each in found for truth in truths):
         if call.scale > 1 and any(call.close(given * call.scale, each) for each in found):
-            yield catalogue.steps.unscaled_twice(call.scale, f"the {part}'s update")
-        yield catalogue.steps.gradients_changed(f"the {part}'s gradients", _opt(part))
+            yield rules.steps.unscaled_twice(call.scale, f"the {part}'s update")
+        yield rules.steps.gradients_changed(f"the {part}'s gradients", _opt(part))
 
 
 def _of_factor(call: GanCall, truth: Truth, part: str, factor: float) -> Finding:
@@ -395,20 +395,20 @@ def _of_factor(call: GanCall, truth: Truth, part: str, factor: float) -> Finding
     largest = [size / scaled for whose, size, scaled in call.passes() if whose == part]
     began = max(largest, default=math.nan) / truth.largest[part]  # as a multiple of what the scale explains
     if scale > 1 and near(factor, scale) and not all(step["inside"] for step in call.steps_of(part)):
-        return catalogue.steps.optimizer_step_direct(scale, f"the {part}'s gradients", _opt(part))
+        return rules.steps.optimizer_step_direct(scale, f"the {part}'s gradients", _opt(part))
     if scale > 1 and near(factor, 1 / scale):
         if near(began, 1):
-            return catalogue.steps.unscaled_twice(scale, update)
+            return rules.steps.unscaled_twice(scale, update)
         why = f"its update is {scale:g} times too small, since its gradients were unscaled all the same"
-        return catalogue.steps.loss_not_scaled(why, loss=f"the {part}'s loss", hint=_SCALE_BOTH)
+        return rules.loss.loss_not_scaled(why, loss=f"the {part}'s loss", hint=_SCALE_BOTH)
     if near(began, factor):
         how = f"its loss was multiplied by that before backward{_what_does_so(factor, part)}"
-        return catalogue.steps.loss_rescaled(update, factor, how, _BOTH_LOSSES)
+        return rules.loss.loss_rescaled(update, factor, how, _BOTH_LOSSES)
     names = [each["name"] for each in call.calls("update", "scaler.step")]
     if "update" in names and "scaler.step" in names[names.index("update") :]:
         which = f"{update} is {factor:.3g} times the right one"
-        return catalogue.scaler.update_between_steps(which, _ONE_UPDATE)
-    return catalogue.steps.wrong_update(update, f"it is {factor:.3g} times that", _BOTH_LOSSES)
+        return rules.scaler.update_between_steps(which, _ONE_UPDATE)
+    return rules.steps.wrong_update(update, f"it is {factor:.3g} times that", _BOTH_LOSSES)
 
 
 def _what_does_so(factor: float, part: str) -> str:
@@ -424,7 +424,7 @@ def _never_scaled(call: GanCall) -> Iterator[Finding]:
     for part, largest, _ in call.passes():
         if call.dtype == torch.float16 and call.scale >= _TELLING_SCALE and largest <= _LARGEST_UNSCALED:
             why = f"at a loss scale of {call.scale:g} its gradients had the size they have without one"
-            yield catalogue.steps.loss_not_scaled(why, loss=f"the {part}'s loss", hint=_SCALE_BOTH)
+            yield rules.loss.loss_not_scaled(why, loss=f"the {part}'s loss", hint=_SCALE_BOTH)
 
 
 def _overflow(call: GanCall) -> Iterator[Finding]:
@@ -437,11 +437,11 @@ def _overflow(call: GanCall) -> Iterator[Finding]:
         optimizer = _opt(part)
         for step in call.steps_of(part):  # also one on zeros, which leaves the weights as they were
             if _by_part(step["gradients"])[part].isfinite().all():
-                yield catalogue.scaler.overflow_hidden(f"the {part}'s gradients")
+                yield rules.scaler.overflow_hidden(f"the {part}'s gradients")
             how = f"a step of {optimizer} was taken without the scaler's check"
-            yield catalogue.scaler.step_bypasses_scaler(how, f"the {part}'s weights", optimizer)
+            yield rules.scaler.step_bypasses_scaler(how, f"the {part}'s weights", optimizer)
         if not torch.equal(call.before[part], call.after[part]):
-            yield catalogue.steps.weights_changed(f"the {part} overflowed and {optimizer} did not step")
+            yield rules.steps.weights_changed(f"the {part} overflowed and {optimizer} did not step")
     if call.scale_after >= call.scale and call.calls("scale"):
         asked = {each["stepped"] for each in call.calls("scaler.step")}
         hints = [
@@ -450,7 +450,7 @@ def _overflow(call: GanCall) -> Iterator[Finding]:
             for part in overflowed
             if call.owners[part] not in asked
         ]
-        yield catalogue.scaler.scale_never_lowered(call.scale, call.scale_after, *hints[:1])
+        yield rules.scaler.scale_never_lowered(call.scale, call.scale_after, *hints[:1])
 
 
 # --- what was returned
@@ -493,21 +493,21 @@ _near = partial(math.isclose, rel_tol=0.02)
 def _precision(call: GanCall) -> Iterator[Finding]:
     """Find a network outside autocast or in another dtype, stale weights, and a backward pass inside."""
     if not call.forwards:
-        yield catalogue.steps.no_graph() if call.calls("forward") else _NOTHING_TRAINED
+        yield rules.loss.no_graph() if call.calls("forward") else _NOTHING_TRAINED
     if any(each["weight_dtype"] != torch.float32 for each in call.forwards):
-        yield catalogue.precision.half_parameters()
+        yield rules.dtypes.half_parameters()
     asked = call.dtype
     for each in call.forwards:
         network, ran = f"the {each['part']}", each["autocast"]
         if ran is None:
-            yield catalogue.precision.no_autocast(network, dtype_name(asked))
+            yield rules.dtypes.no_autocast(network, dtype_name(asked))
         elif ran != asked:
-            yield catalogue.precision.wrong_autocast_dtype(network, dtype_name(ran), asked)
+            yield rules.dtypes.wrong_autocast_dtype(network, dtype_name(ran), asked)
     if any(each["stale"] for each in call.forwards):
-        yield catalogue.precision.one_big_autocast("for each network's loss")
+        yield rules.dtypes.one_big_autocast("for each network's loss")
     for each in call.forwards:  # for the generator's loss the discriminator may be in evaluation mode
         if not each["training"] and (each["part"] == "generator" or _same(each["inputs"], call.real)):
-            yield catalogue.precision.evaluation_mode(f"while the {each['part']} was trained")
+            yield rules.dtypes.evaluation_mode(f"while the {each['part']} was trained")
         other = each["part"] == "generator" and not _same(each["inputs"], call.noise)
         if other and each["inputs"].shape == call.noise.shape and not call.poisoned:
             yield failed(
@@ -517,7 +517,7 @@ def _precision(call: GanCall) -> Iterator[Finding]:
             )
     yield from _loss_in_half(call)
     if any(each["autocast"] for each in call.calls("backward")):
-        yield catalogue.precision.backward_in_autocast(dtype_name(asked))
+        yield rules.dtypes.backward_in_autocast(dtype_name(asked))
 
 
 _NOTHING_TRAINED = failed(
@@ -543,10 +543,10 @@ def _loss_in_half(call: GanCall) -> Iterator[Finding]:
         reached = {each["part"] for each in following[:until]}
         loss = f"the {'generator' if 'generator' in reached else 'discriminator'}'s loss"
         if event["made_by"][:1] == ["ToCopyBackward0"]:
-            yield catalogue.steps.loss_in_half(dtype_name(event["dtype"]), loss)
+            yield rules.loss.loss_in_half(dtype_name(event["dtype"]), loss)
         if any(name.startswith("BinaryCrossEntropyWithLogits") for name in event["made_by"]):
             # under autocast it would be in fp32
-            yield catalogue.steps.loss_outside_autocast(dtype_name(event["dtype"]), loss)
+            yield rules.loss.loss_outside_autocast(dtype_name(event["dtype"]), loss)
 
 
 def _inputs_cast(call: GanCall) -> Iterator[Finding]:
@@ -554,7 +554,7 @@ def _inputs_cast(call: GanCall) -> Iterator[Finding]:
     halved = [each["inputs"] for each in call.forwards if each["input_dtype"] in HALVES.values()]
     for what, inputs in (("the noise was", call.noise), ("the real images were", call.real)):
         if any(_same(each, inputs) for each in halved):
-            yield catalogue.precision.inputs_cast(what)
+            yield rules.dtypes.inputs_cast(what)
 
 
 def _another_scaler(call: GanCall) -> Iterator[Finding]:
@@ -576,14 +576,14 @@ def _meanings(call: GanCall, raised: Raised) -> Iterator[Finding]:
     """List the mistakes that may be behind an exception, the likeliest first."""
     if "same dtype" in raised.text:  # half and float tensors meet where autocast is off
         yield from _precision(call)
-        yield catalogue.precision.no_autocast(
+        yield rules.dtypes.no_autocast(
             "a network, given what another had computed in 16 bits,", dtype_name(call.dtype)
         )
     stepped = [each["stepped"] for each in call.calls("scaler.step")]
     if "step() has already been called since the last update" in raised.text:
         for part in PARTS:
             if stepped.count(call.owners[part]) > 1:
-                yield catalogue.steps.double_step(f"scaler.step({_opt(part)}) was called", hint=_ONCE_EACH)
+                yield rules.steps.double_step(f"scaler.step({_opt(part)}) was called", hint=_ONCE_EACH)
     if "No inf checks were recorded for this optimizer" in raised.text:
         yield from _another_scaler(call)
         yield _gradients_missing(PARTS[stepped[-1] != call.owners["discriminator"]])
@@ -615,15 +615,15 @@ _ERRORS = {
         "refuses it with this error",
         "drop the sigmoid and use torch.nn.functional.binary_cross_entropy_with_logits",
     ),
-    "_scale is None": catalogue.steps.loss_not_scaled(
+    "_scale is None": rules.loss.loss_not_scaled(
         "scaler.step was called, but nothing had been multiplied by scaler.scale", hint=_SCALE_BOTH
     ),
-    "step() has already been called since the last update": catalogue.scaler.no_update(_ONE_UPDATE),
-    "unscale_() is being called after step": catalogue.scaler.no_update(_ONE_UPDATE),
-    "No inf checks were recorded prior to update": catalogue.scaler.update_without_step(
+    "step() has already been called since the last update": rules.scaler.no_update(_ONE_UPDATE),
+    "unscale_() is being called after step": rules.scaler.no_update(_ONE_UPDATE),
+    "No inf checks were recorded prior to update": rules.scaler.update_without_step(
         "without a scaler.step(optimizer) before it", _ONE_UPDATE
     ),
-    "backward through the graph a second time": catalogue.steps.graph_used_twice(
+    "backward through the graph a second time": rules.loss.graph_used_twice(
         "the fake images still carried the generator's graph, or one discriminator output served both losses",
         "give the discriminator fake.detach() for its own loss, and run discriminator(fake) again for the "
         "generator's",
@@ -634,7 +634,7 @@ _ERRORS = {
         "compute the generator's loss after the discriminator's step, or do both backward passes before "
         "either step",
     ),
-    "Attempting to unscale FP16 gradients": catalogue.precision.half_parameters(),
-    "does not require grad": catalogue.steps.no_graph(),
-    "outputs must be a Tensor or an iterable": catalogue.steps.scale_needs_a_tensor(),
+    "Attempting to unscale FP16 gradients": rules.dtypes.half_parameters(),
+    "does not require grad": rules.loss.no_graph(),
+    "outputs must be a Tensor or an iterable": rules.loss.scale_needs_a_tensor(),
 }

@@ -14,6 +14,7 @@ from typing import Any
 
 from markupsafe import Markup
 
+from amp_lessons._base.render import Section
 from amp_lessons._base.text import prose
 from amp_lessons._base.text.words import counted
 from amp_lessons.audit.findings import todo
@@ -222,24 +223,20 @@ class RoundReport(ToldInSections):
         ended = "passed" if self.points else "not passed"
         return f"Code round, seed {self.seed}: {self.task.title}, {ended}"
 
-    def sections(self) -> Iterator[tuple[str, list[str]]]:
-        """Yield each heading with its sentences."""
-        yield (
-            "How it went",
-            [self._time(), counted(len(self.kept.tries), "time") + " handed in", self._hints()],
-        )
+    def all_sections(self) -> Iterator[Section]:
+        """Yield how it went, what was found, what the check said, and where to read on."""
+        tries = counted(len(self.kept.tries), "time")
+        yield Section("How it went", points=(self._time(), f"{tries} handed in", self._hints()))
         if self.task.review is not None:
-            yield "The bugs", list(self._bugs())
+            yield Section("The bugs", points=tuple(self._bugs()))
         if self.kept.tries:
-            yield "What the check said", [_told(each) for each in self.kept.tries]
+            yield Section("What the check said", points=tuple(map(_told, self.kept.tries)))
         if lesson := self.task.exercise.lesson:
-            yield (
-                "Where to read on",
-                [
-                    f"lesson {lesson} (`amp-lessons lab` opens the lessons); in a cell of any of them, "
-                    f"`exercises.solution({self.task.exercise.id!r})` shows this and other good ways"
-                ],
+            said = (
+                f"lesson {lesson} (`amp-lessons lab` opens the lessons); in a cell of any of them, "
+                f"`exercises.solution({self.task.exercise.id!r})` shows this and other good ways"
             )
+            yield Section("Where to read on", points=(said,))
 
     def appendix(self, level: str = "h4") -> Markup:
         """Render good code, once the round is over."""

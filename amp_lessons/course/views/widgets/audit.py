@@ -12,7 +12,9 @@ from matplotlib.figure import Figure
 from amp_lessons._base.arguments import require
 from amp_lessons._base.drawing.picture import Picture
 from amp_lessons._base.drawing.style import house_style
+from amp_lessons._base.render import Entry, Section
 from amp_lessons._base.text import prose
+from amp_lessons._base.text.tables import Shown
 from amp_lessons._base.text.words import MEASURED_MARK, fraction
 from amp_lessons.audit import Report, Seen, Sighting
 from amp_lessons.audit.page.drawings import (
@@ -23,12 +25,11 @@ from amp_lessons.audit.page.drawings import (
     draw_timeline,
     map_height_in,
 )
-from amp_lessons.audit.page.page import document_of, say_format, say_worst
-from amp_lessons.audit.report import finding
-from amp_lessons.audit.report.document import Document, finding_of
-from amp_lessons.audit.report.losses import AS_TRAINED, By, formats_of, layer_curves, loss_map, used_format
-from amp_lessons.audit.report.rendering import Section, headline, section_html
+from amp_lessons.audit.page.page import report_of, say_format, say_worst
+from amp_lessons.audit.report.finding import entry_of
+from amp_lessons.audit.report.losses import By, formats_of, layer_curves, loss_map, used_format
 from amp_lessons.audit.report.steps import by_optimizer, remarks
+from amp_lessons.audit.seen import AS_TRAINED
 from amp_lessons.course.views.base.controls import ControlValue, dropdown, row
 from amp_lessons.course.views.base.view import View
 
@@ -52,7 +53,7 @@ class AuditView(View):
     def __init__(self, audit: Seen | Report) -> None:
         """Show what ``audit.watch`` gives, or its report. Raises TypeError for anything else."""
         self._audit = audit
-        self._document: Document = document_of(audit)
+        self._report: Report = report_of(audit)
         self._quiet = False
         self._next_s = 0.0
         self._format = dropdown("format", [AS_TRAINED], AS_TRAINED)
@@ -72,7 +73,7 @@ class AuditView(View):
 
     def refresh(self, announced: bool = True) -> None:
         """Show what has been seen by now."""
-        self._document = document_of(self._audit)
+        self._report = report_of(self._audit)
         self._offer()
         self._draw(announced)
 
@@ -87,8 +88,8 @@ class AuditView(View):
 
     def _offer(self) -> None:
         """Offer the formats and layers that have been seen, and keep what was chosen."""
-        formats = [(say_format(self._document, name), name) for name in formats_of(self._document)]
-        layers = [ALL_LAYERS, *(layer["name"] for layer in self._document["layers"])]
+        formats = [(say_format(self._report, name), name) for name in formats_of(self._report)]
+        layers = [ALL_LAYERS, *self._report.layers]
         self._quiet = True
         _set_options(self._format, formats or [(AS_TRAINED, AS_TRAINED)])
         _set_options(self._layer, [(name, name) for name in layers])
@@ -97,23 +98,22 @@ class AuditView(View):
     def _draw(self, announced: bool = True) -> None:
         if self._quiet:
             return
-        self._findings.value = self._findings_html()
+        self._findings.value = _findings_html(self._entries())
         layer = "" if self.layer == ALL_LAYERS else self.layer
-        self._choices.layout.display = "" if self._document["steps"] else "none"
-        if not self._document["steps"]:
-            self.say(f"{headline(self._document)}{self._to_come()}.")
+        self._choices.layout.display = "" if self._report.steps else "none"
+        if not self._report.steps:
+            self.say(f"{self._report.headline}{self._to_come()}.")
             return
-        caption = describe(self._document, self.number_format, self.by, layer)
-        picture = audit_picture(self._document, self.number_format, self.by, layer)
+        caption = describe(self._report, self.number_format, self.by, layer)
+        picture = audit_picture(self._report, self.number_format, self.by, layer)
         self.show(picture, caption, mark=MEASURED_MARK, announced=announced)
 
     def _to_come(self) -> str:
         """Show, before the training has taken a step, where its picture will be."""
         return " yet; with the first one the picture comes here" if isinstance(self._audit, Seen) else ""
 
-    def _findings_html(self) -> Markup:
-        found = tuple(map(finding_of, self._document["findings"]))
-        return section_html(Section("Findings", findings=found), "h4") if found else Markup("")
+    def _entries(self) -> tuple[Entry, ...]:
+        return tuple(map(entry_of, self._report.findings))
 
     def turn_page(self) -> None:
         """Bring the page up to date; the findings have a place of their own there."""
@@ -121,13 +121,17 @@ class AuditView(View):
 
     def stand_in(self) -> Markup:
         """Return the findings too: where there are no controls, nothing else holds them."""
-        return Markup("{}{}").format(self._findings_html(), super().stand_in())
+        return Markup("{}{}").format(_findings_html(self._entries()), super().stand_in())
 
     def _repr_mimebundle_(self, **kwargs: Any) -> dict[str, Any]:
         bundle = super()._repr_mimebundle_(**kwargs)
-        lines = [line for each in self._document["findings"] for line in finding.text_lines(finding_of(each))]
+        lines = [line for each in self._entries() for line in each.lines()]
         bundle["text/plain"] = "\n".join([bundle["text/plain"], *lines])
         return bundle
+
+
+def _findings_html(entries: tuple[Entry, ...]) -> Markup:
+    return Section("Findings", entries=entries).as_html("h4") if entries else Markup("")
 
 
 def _set_options(choice: ipywidgets.Dropdown, options: list[tuple[str, str]]) -> None:
@@ -137,26 +141,26 @@ def _set_options(choice: ipywidgets.Dropdown, options: list[tuple[str, str]]) ->
         choice.value = before if before in dict(options).values() else options[0][1]
 
 
-def describe(document: Document, number_format: str, by: By, layer: str = "") -> str:
+def describe(report: Report, number_format: str, by: By, layer: str = "") -> str:
     """Describe what the picture shows."""
-    said = [f"{headline(document)}."]
-    for number, steps in by_optimizer(document).items():
-        skipped = sum(not step["happened"] for step in steps)
+    said = [f"{report.headline}."]
+    for number, steps in by_optimizer(report).items():
+        skipped = sum(not step.happened for step in steps)
         said.append(f"Optimizer {number + 1}: {skipped} of {len(steps)} steps skipped.")
-    said += [each for each in remarks(document) if each.startswith("The loss scale")]
+    said += [each for each in remarks(report) if each.startswith("The loss scale")]
     if layer:
-        said.append(_say_layer(document, by, layer))
-    elif document["layers"]:
-        name = say_format(document, number_format)
-        said.append(f"In {name}, by {by}: {say_worst(loss_map(document, number_format, by, 1))}")
+        said.append(_say_layer(report, by, layer))
+    elif report.layers.values():
+        name = say_format(report, number_format)
+        said.append(f"In {name}, by {by}: {say_worst(loss_map(report, number_format, by, 1))}")
     return " ".join(said)
 
 
-def _say_layer(document: Document, by: By, layer: str) -> str:
+def _say_layer(report: Report, by: By, layer: str) -> str:
     """Describe what one layer loses in each format, at its worst step."""
-    curves = layer_curves(document, layer, by)
+    curves = layer_curves(report, layer, by)
     worst = {name: max(losses.values()) for name, losses in curves.items() if losses}
-    said = ", ".join(f"{fraction(share)} in {say_format(document, name)}" for name, share in worst.items())
+    said = ", ".join(f"{fraction(share)} in {say_format(report, name)}" for name, share in worst.items())
     return f"{layer} loses by {by}, at its worst step: {said}."
 
 
@@ -164,21 +168,21 @@ MOST_ROWS = 24
 _TITLE = {"count": "share of the gradients' number", "norm": "share of the gradients' norm"}
 
 
-def audit_picture(document: Document, number_format: str, by: By, layer: str = "") -> Picture:
+def audit_picture(report: Report, number_format: str, by: By, layer: str = "") -> Picture:
     """Draw a training that has taken a step: all layers in one format or, if named, one layer in all.
 
     A map of a format in which nothing is lost would be an empty one, and is left out.
     """
-    losses = loss_map(document, number_format, by, MOST_ROWS)
+    losses = loss_map(report, number_format, by, MOST_ROWS)
     below = CURVES_IN if layer else map_height_in(losses) if losses.most else 0
-    height = HEIGHT_IN + (below if document["layers"] else 0)
+    height = HEIGHT_IN + (below if report.layers.values() else 0)
     with house_style():
         figure = Figure(figsize=(9, height))
-        _draw_steps(figure, document, height)
+        _draw_steps(figure, report, height)
         if layer:
             axes = figure.add_axes((0.1, 0.5 / height, 0.68, (below - 0.9) / height))
             axes.set_title(f"{layer}: {_TITLE[by]} that becomes zero", fontsize=10)
-            draw_layer(axes, layer_curves(document, layer, by), used_format(document))
+            draw_layer(axes, layer_curves(report, layer, by), used_format(report))
         elif losses.most:
             axes = figure.add_axes((0.27, 0.5 / height, 0.53, (below - 0.95) / height))
             axes.set_title(f"{_TITLE[by]} that becomes zero", fontsize=10, pad=16, loc="left")
@@ -186,15 +190,15 @@ def audit_picture(document: Document, number_format: str, by: By, layer: str = "
     return Picture(figure)
 
 
-def _draw_steps(figure: Figure, document: Document, height: float) -> None:
+def _draw_steps(figure: Figure, report: Report, height: float) -> None:
     top = height - 0.3
     loss = figure.add_axes((0.1, (top - 1.75) / height, 0.885, 1.75 / height))
     scale = figure.add_axes((0.1, (top - 3.05) / height, 0.885, 1.15 / height), sharex=loss)
     loss.tick_params(labelbottom=False)
-    draw_timeline(loss, scale, document)
+    draw_timeline(loss, scale, report)
 
 
-class AuditFindings:
+class AuditFindings(Shown):
     """The verdict and the findings of an audit, in the words of its report.
 
     A report shows itself, whole. This is for where its numbers, which differ from run to run, are not needed.
@@ -203,28 +207,23 @@ class AuditFindings:
     def __init__(self, report: Report) -> None:
         """Take them from a report. Raises TypeError for anything else."""
         require(report, Report, "report", "an audit's report such as seen.report")
-        self.headline: str = headline(report.to_dict())
+        self.headline: str = report.headline
         self.findings: tuple[Sighting, ...] = report.findings
 
-    def __repr__(self) -> str:
-        return "\n".join(
-            [self.headline, *(line for each in self.findings for line in finding.text_lines(each))]
-        )
+    def _entries(self) -> tuple[Entry, ...]:
+        return tuple(map(entry_of, self.findings))
+
+    def __str__(self) -> str:
+        return "\n".join([self.headline, *(line for each in self._entries() for line in each.lines())])
 
     def as_markdown(self) -> str:
         """Render for GitHub, and for notebooks without HTML."""
         verdict = f"**{prose.as_markdown(self.headline)}**"
-        return "\n\n".join([verdict, "\n".join(map(finding.as_markdown, self.findings))]).strip()
+        return "\n\n".join([verdict, "\n".join(each.as_markdown() for each in self._entries())]).strip()
 
     def as_html(self) -> Markup:
         """Render as HTML."""
-        found = (
-            section_html(Section("Findings", findings=self.findings), "h4") if self.findings else Markup("")
-        )
         section = Markup(
             '<section class="amp-audit" aria-label="{0}"><p><strong>{0}</strong></p>{1}</section>'
         )
-        return section.format(self.headline, found)
-
-    def _repr_mimebundle_(self, include: Any = None, exclude: Any = None) -> dict[str, str]:
-        return {"text/plain": repr(self), "text/markdown": self.as_markdown(), "text/html": self.as_html()}
+        return section.format(self.headline, _findings_html(self._entries()))

@@ -17,7 +17,6 @@ from amp_lessons._base.drawing.style import GRID, INK, STATUS_COLOURS, STROKES, 
 from amp_lessons._base.text.words import power_of_two
 from amp_lessons.course import exercises
 from amp_lessons.course.exercises import Report, SideBySide
-from amp_lessons.course.exercises.report import rendering
 from amp_lessons.course.views.widgets.counting import count_again
 from amp_lessons.course.views.widgets.exercise import refresh_cards
 
@@ -51,15 +50,14 @@ class Checked:
     def _words(self) -> Markup:
         """Return the report without the numbers that the drawing shows."""
         report = self.report if self.picture is None else replace(self.report, comparisons=())
-        return rendering.report_html(report)
+        return report.as_html()
 
     def _drawing(self) -> Markup:
         if self.picture is None:
             return Markup("")
         alt = f"Expected beside yours. {self.caption}"
         drawing = picture_html(self.picture, self.caption, alt)
-        tables = map(rendering.comparison_table, self.report.comparisons)
-        numbers = Markup("").join(table.as_html() for table in tables)
+        numbers = Markup("").join(each.table.as_html() for each in self.report.comparisons)
         return Markup("{}<details><summary>The numbers</summary>{}</details>").format(drawing, numbers)
 
 

@@ -1,16 +1,34 @@
-"""Mistakes with overflows and the scaler, and with what goes on beside the steps."""
+"""Mistakes with overflows and the scaler: what it learned, what it was told, and what was kept from it."""
 
 from __future__ import annotations
 
-from amp_lessons._base.text.words import counted
-from amp_lessons.audit.catalogue.rows import Worded, mistake, remark
+import math
+from collections import Counter, defaultdict
+from collections.abc import Sequence
+from itertools import chain, groupby, pairwise
+from typing import TYPE_CHECKING
 
-# --- overflows and the scaler
+from amp_lessons import formats
+from amp_lessons.audit.recorder import events
+from amp_lessons.audit.rules.past import Past
+from amp_lessons.audit.rules.rows import Worded, mistake, remark
+from amp_lessons.audit.rules.rule import AtTheEnd, Rule, Verdicts, dtype_name, likely, on, seen
+
+if TYPE_CHECKING:
+    from amp_lessons.audit.seen import StepSeen
+
+_LOW = 16.0  # a first scale: 1/4096 of the default
+_TOO_MANY = 20  # skipped steps in a row: from 65536 down to 1/16
+_MANY_BETWEEN = 6  # skipped steps between others: gradients that differ by a factor of 64
+_LONG = 20  # steps: in fewer, single batches that overflow are many
+_LEAST_SCALE = 1.0
+_PATIENT = 3  # skipped steps in a row, after which a loop may give up with good reason
+_TOO_MANY_BROKEN = 8  # skipped steps in a row whose loss was inf or NaN, which no scale has done
+_MOST_KEPT = 10_000  # overflows that were cleared
 
 
 @mistake("training ended at a batch that overflowed", costs="stops")
 def stops_at_overflow(exception: str = "") -> Worded:
-    """Report a training that a batch which overflows ends, by an ``exception`` or without one."""
     by = f" ({exception})" if exception else ""
     return (
         f"training ended at a batch that overflowed{by}; an overflow is an everyday event in fp16, after "
@@ -21,7 +39,6 @@ def stops_at_overflow(exception: str = "") -> Worded:
 
 @remark("the loop itself left out a batch whose loss is not finite", unseen="a loop may leave out batches")
 def batch_left_out(costs: str = "") -> Worded:
-    """Remark on a batch that never reached a backward pass; ``costs`` says what else that cost."""
     return (
         "a batch whose loss was not finite was left out by the loop itself, and the scaler did not hear of "
         f"it: the scale stays as it is{costs}, and where several ranks train together the others wait for "
@@ -32,12 +49,34 @@ def batch_left_out(costs: str = "") -> Worded:
 
 @mistake("inf and NaN were removed before the scaler could see them")
 def overflow_hidden(gradients: str = "the gradients") -> Worded:
-    """Report that inf and NaN were taken out of ``gradients`` (whose)."""
     return (
         f"{gradients} overflowed, and inf and NaN were removed from them (nan_to_num, clip_grad_value_, a "
         "mask) before the scaler could see them: it took the step, and has no reason to lower its scale",
         "leave non-finite gradients alone until scaler.unscale_ or scaler.step has checked them",
     )
+
+
+@on(events.MadeFinite)
+def _(event: events.MadeFinite, past: Past) -> Verdicts:
+    why = "nan_to_num was called on gradients that the scaler has not checked; none need have been inf"
+    yield seen(overflow_hidden()) if event.broken else likely(overflow_hidden(), why)
+
+
+@on(events.Unscaled)
+def _(event: events.Unscaled, past: Past) -> Verdicts:
+    if event.change == "made finite":
+        yield seen(overflow_hidden(), _made_finite(past))
+
+
+@on(events.OverflowPassed)
+def _(event: events.OverflowPassed, past: Past) -> Verdicts:
+    why = "inf or NaN was seen on its way back, and the scaler found none in the parameters' gradients"
+    yield likely(overflow_hidden(), why, _made_finite(past))
+
+
+def _made_finite(past: Past) -> events.Line:
+    made = past.last(events.MadeFinite)
+    return None if made is None else made.line
 
 
 @mistake("a step was made past the scaler although gradients had overflowed")
@@ -50,14 +89,46 @@ def step_bypasses_scaler(how: str, weights: str = "the weights", optimizer: str 
     )
 
 
+@on(events.StepAsked, last=True)
+def _(event: events.StepAsked, past: Past) -> Verdicts:
+    if event.scaler is not None:
+        return
+    if event.overflowed and past.precision.scaled:
+        yield seen(step_bypasses_scaler("optimizer.step() was called directly"))
+    elif not event.overflowed and event.unscaled and event.fresh and event.scaled_by is None:
+        how = "scaler.unscale_ was called, and then optimizer.step() directly"
+        why = "the scaler's check was passed by; no gradient needs to have overflowed yet"
+        yield likely(step_bypasses_scaler(how), why)
+
+
 @mistake("clipping was told to raise an error for inf and NaN", costs="stops")
 def clip_raises_on_overflow() -> Worded:
-    """Report clipping that raises for gradients that are not finite."""
     return (
         "clip_grad_norm_ was told to raise an error for non-finite gradients (error_if_nonfinite=True); in "
         "fp16 they are an everyday event that the scaler deals with",
         "leave error_if_nonfinite at False: scaler.step skips that step, and scaler.update lowers the scale",
     )
+
+
+@on(events.Ended)
+def _(event: events.Ended, past: Past) -> Verdicts:
+    backward, in_a_row = past.last(events.Backward), max(past.steps.skipped_in_a_row.values(), default=0)
+    if not past.precision.scaled:
+        return
+    if "is non-finite, so it cannot be clipped" in event.message:
+        yield seen(clip_raises_on_overflow())
+    elif "returned nan values" in event.message:
+        yield seen(stops_at_overflow(event.exception))
+    elif event.stopped and backward is not None and backward.in_fp16 and in_a_row < _PATIENT:
+        why = (
+            "the gradients of that batch are inf or NaN, the weights are finite, and scaler.step, which "
+            "would have skipped it, was not called"
+        )
+        yield likely(stops_at_overflow(event.exception), why)
+    elif event.overflow:
+        yield likely(
+            stops_at_overflow(event.exception), "a batch overflowed just before, which need not be why"
+        )
 
 
 @mistake("the scale did not fall after an overflow", lesson="03", costs="stops")
@@ -66,7 +137,6 @@ def scale_never_lowered(
     after: float,
     hint: str = "call scaler.update() without arguments in every iteration, after the step",
 ) -> Worded:
-    """Report a scale that an overflow did not lower."""
     return (
         f"gradients overflowed at scale {before:g}, and the scale afterwards was {after:g}: if it does not "
         "fall after an overflow, every later step may be skipped",
@@ -74,12 +144,45 @@ def scale_never_lowered(
     )
 
 
+class _NeverLowered(Rule):
+    """What was cleared may have been added up elsewhere before: then the next update lowers the scale."""
+
+    def __init__(self) -> None:
+        self.skipped: set[int] = set()  # these scalers have, since their last update
+        self.open: defaultdict[int, list[events.OverflowDropped]] = defaultdict(list)  # since then
+        self.dropped: list[events.OverflowDropped] = []  # the scale stayed after these
+
+    @on(events.StepDone)
+    def step(self, event: events.StepDone, past: Past) -> None:
+        if event.scaler is not None and not event.happened:
+            self.skipped.add(event.scaler)
+
+    @on(events.OverflowDropped)
+    def cleared(self, event: events.OverflowDropped, past: Past) -> None:
+        if len(self.dropped) < _MOST_KEPT:
+            self.open[event.scaler].append(event)
+
+    @on(events.Updated)
+    def update(self, event: events.Updated, past: Past) -> Verdicts:
+        skipped, dropped = event.scaler in self.skipped, self.open.pop(event.scaler, [])
+        self.skipped.discard(event.scaler)
+        if event.before is not None and event.after is not None and event.after >= event.before:
+            self.dropped += dropped
+            if skipped:
+                yield seen(scale_never_lowered(event.before, event.after))
+
+    @on(AtTheEnd)
+    def never_told(self, past: Past) -> Verdicts:
+        for event in chain(self.dropped, *self.open.values()):
+            if event.scale is not None:
+                yield seen(scale_never_lowered(event.scale, event.scale), about=event)
+
+
 @mistake("an iteration ended without scaler.update()", costs="stops")
 def no_update(
     hint: str = "call scaler.update() at the end of every iteration, also when you skip the step yourself",
     what: str = "an iteration",
 ) -> Worded:
-    """Report an iteration, or ``what`` else ends with an update, that the scaler was not told to end."""
     return (
         f"{what} ended without scaler.update(): the scaler still holds its inf check and refuses "
         "another; after an overflow it would never learn that its scale is too large",
@@ -93,16 +196,11 @@ def update_without_step(
     hint: str = "call scaler.step(optimizer) in every iteration: it leaves the step out by itself when a "
     "gradient is not finite",
 ) -> Worded:
-    """Report that the scaler was to learn from gradients that nothing had checked."""
-    return (
-        f"scaler.update() was called {when}: there was no inf check to learn from",
-        hint,
-    )
+    return (f"scaler.update() was called {when}: there was no inf check to learn from", hint)
 
 
 @mistake("gradients were unscaled, or the scale was changed, within a window")
 def update_every_batch() -> Worded:
-    """Report what belongs to the end of a window of accumulated batches, and was done within it."""
     return (
         "scaler.unscale_() or scaler.update() was called within a window of batches: the gradients that are "
         "added up there must all be multiplied by one scale, until the step",
@@ -110,9 +208,14 @@ def update_every_batch() -> Worded:
     )
 
 
+@on(events.GradientsMixed)
+def _(event: events.GradientsMixed, past: Past) -> Verdicts:
+    if not event.scales and not event.applied:
+        yield seen(update_every_batch())
+
+
 @mistake("two scalers with different scales fed one step", lesson="03", only_audit=True)
 def two_scalers(scales: tuple[float | None, ...]) -> Worded:
-    """Report gradients of one step that two scalers had scaled, at these ``scales``."""
     theirs = " and ".join("a scale that is not known" if each is None else f"{each:g}" for each in scales)
     return (
         f"two scalers have scaled losses whose gradients were added up for one step, at {theirs}: the step "
@@ -122,9 +225,14 @@ def two_scalers(scales: tuple[float | None, ...]) -> Worded:
     )
 
 
+@on(events.GradientsMixed)
+def _(event: events.GradientsMixed, past: Past) -> Verdicts:
+    if len(set(event.scales)) > 1:
+        yield seen(two_scalers(event.scales))
+
+
 @mistake("scaler.update() was called twice in one iteration", costs="stops")
 def update_twice() -> Worded:
-    """Report a second ``update`` in one iteration."""
     return (
         "scaler.update() was called twice in one iteration: the second has no inf check to learn from",
         "one scaler.update() per iteration, after the step",
@@ -133,7 +241,6 @@ def update_twice() -> Worded:
 
 @mistake("scaler.update() was called before the step", costs="stops")
 def update_before_step() -> Worded:
-    """Report an ``update`` that came before the step."""
     return (
         "scaler.update() was called before scaler.step(optimizer): no gradient had been checked for inf yet",
         "call scaler.update() after scaler.step(optimizer)",
@@ -142,11 +249,15 @@ def update_before_step() -> Worded:
 
 @mistake("the scale changed between a backward pass and its step")
 def update_between_steps(which: str, hint: str) -> Worded:
-    """Report an ``update`` between a backward pass and its step; ``which`` is off by it."""
-    return (
-        f"{which}: scaler.update() changed the scale between its backward pass and its step",
-        hint,
-    )
+    return (f"{which}: scaler.update() changed the scale between its backward pass and its step", hint)
+
+
+@on(events.Unscaled, last=True)
+def _(event: events.Unscaled, past: Past) -> Verdicts:
+    if event.outdated:
+        which = "gradients are divided by another scale than they were multiplied by whenever it moves"
+        hint = "call scaler.update() once, after the last scaler.step of the iteration"
+        yield seen(update_between_steps(which, hint))
 
 
 @mistake("a new scaler forgot what the old one had learned", lesson="03", costs="beside")
@@ -155,13 +266,11 @@ def scaler_recreated(
     "forgotten",
     hint: str = "make one GradScaler before the first epoch",
 ) -> Worded:
-    """Report a scaler that took another's place while training went on; ``forgotten`` says what it lacks."""
     return f"a new GradScaler was made during training: {forgotten}", hint
 
 
 @mistake("the scale was set back by hand", costs="beside")
 def scale_reset(how: str) -> Worded:
-    """Report a scale that was set back; ``how`` says from where to where, or by what."""
     return (
         f"between two batches the scale was set {how}, not by scaler.update(): what was learned from "
         "overflows is forgotten",
@@ -169,9 +278,14 @@ def scale_reset(how: str) -> Worded:
     )
 
 
+@on(events.ScalerLoaded)
+def _(event: events.ScalerLoaded, past: Past) -> Verdicts:
+    if event.raised and event.scaler in past.steps.scaler_of.values():
+        yield seen(scale_reset("by scaler.load_state_dict"))
+
+
 @remark("the scaler is enabled for bf16 too, which does not need it", lesson="03", costs="gain")
 def scaler_with_bfloat16() -> Worded:
-    """Remark on a scaler that bf16 does not need."""
     return (
         "the scaler is also enabled for bf16: harmless, the updates are the same bit for bit, but not "
         "needed, since bf16 has the exponent range of fp32",
@@ -179,9 +293,14 @@ def scaler_with_bfloat16() -> Worded:
     )
 
 
+@on(events.Backward)
+def _(event: events.Backward, past: Past) -> Verdicts:
+    if event.scaler is not None and [dtype_name(each) for each in event.forward] == ["bf16"]:
+        yield seen(scaler_with_bfloat16())
+
+
 @remark("the scaler begins at a small scale", lesson="03", only_audit=True, costs="rounded")
 def scale_begins_low(scale: float) -> Worded:
-    """Remark on a scaler whose first ``scale`` is far below its default."""
     return (
         f"the scaler begins at the scale {scale:g}, and doubles it every 2000 steps unless it is told "
         f"otherwise: until then gradients below {2.0**-25 / scale:.1g} become 0 in fp16",
@@ -189,13 +308,45 @@ def scale_begins_low(scale: float) -> Worded:
     )
 
 
+class _Scalers(Rule):
+    def __init__(self) -> None:
+        self.made: dict[int, events.ScalerMade] = {}
+        self.loaded: set[int] = set()
+
+    @on(events.ScalerMade)
+    def new(self, event: events.ScalerMade, past: Past) -> None:
+        if event.enabled:
+            self.made[event.scaler] = event
+
+    @on(events.ScalerLoaded)
+    def load(self, event: events.ScalerLoaded, past: Past) -> None:
+        self.loaded.add(event.scaler)
+
+    @on(events.StepDone)
+    def step(self, event: events.StepDone, past: Past) -> Verdicts:
+        before, now = past.steps.scaler_of.get(event.optimizer), event.scaler
+        if now is not None and before not in (None, now) and now not in self.loaded:
+            yield seen(scaler_recreated(), self.made[now].line if now in self.made else None)
+
+    @on(AtTheEnd)
+    def began_low(self, past: Past) -> Verdicts:
+        for made in self.made.values():
+            stepped = made.scaler in past.steps.scaler_of.values()
+            if made.scale is not None and made.scale <= _LOW and stepped and past.precision.in_fp16:
+                yield seen(scale_begins_low(made.scale or 1.0), about=made)
+
+
 @remark("an old spelling was used, of which PyTorch warns", costs="gain")
 def deprecated_api(spelling: str) -> Worded:
-    """Remark on an old ``spelling``, as in "torch.cuda.amp.autocast"."""
     return (
         f"{spelling} is deprecated and warns in current PyTorch",
         f"write torch.amp.{spelling.rsplit('.', 1)[-1]}(device_type, …)",
     )
+
+
+@on(events.OldSpelling)
+def _(event: events.OldSpelling, past: Past) -> Verdicts:
+    yield seen(deprecated_api(event.name))
 
 
 @mistake("scaler.step was given a closure")
@@ -215,9 +366,13 @@ def closure(wants_closure: bool = False) -> Worded:
     )
 
 
+@on(events.ClosureGiven)
+def _(event: events.ClosureGiven, past: Past) -> Verdicts:
+    yield seen(closure(event.wants))
+
+
 @mistake("the optimizer's parameters had no gradients", costs="stops", only_audit=True)
 def no_gradients() -> Worded:
-    """Report a step for which the scaler found no gradient at all."""
     return (
         "scaler.step(optimizer) found no gradient on any parameter of the optimizer: backward filled others",
         "give the optimizer the parameters that backward reaches, and leave out scaler.step(optimizer) where "
@@ -227,11 +382,18 @@ def no_gradients() -> Worded:
 
 @mistake("a step was made although a batch overflowed")
 def overflow_not_skipped(how: str) -> Worded:
-    """Report a step in spite of inf or NaN; ``how`` says what was seen of it."""
     return (
         f"a batch overflowed, and the weights changed all the same: {how}",
         "call scaler.step(optimizer), which leaves the weights alone when a gradient is not finite",
     )
+
+
+@on(events.StepAsked, last=True)
+def _(event: events.StepAsked, past: Past) -> Verdicts:
+    backward = past.last(events.Backward)
+    alone = event.scaler is None and not past.precision.scaled
+    if event.overflowed and alone and backward is not None and backward.in_fp16:
+        yield seen(overflow_not_skipped("optimizer.step() was called in spite of it"))
 
 
 @mistake("many steps in a row were skipped, whatever the scale", lesson="03", only_audit=True, costs="stops")
@@ -243,6 +405,24 @@ def always_overflows(steps: int, loss: float | None = None) -> Worded:
         "not come from the scale, but from the forward pass or from the data, and no scale will cure them",
         "look for the first inf or NaN of the forward pass; keep what overflows there in fp32, or use bf16",
     )
+
+
+class _InARow(Rule):
+    def __init__(self) -> None:
+        self.broken: Counter[int] = Counter()  # skipped steps of an optimizer whose loss was inf or NaN
+
+    @on(events.StepDone)
+    def step(self, event: events.StepDone, past: Past) -> Verdicts:
+        no_number = event.loss is not None and not math.isfinite(event.loss)
+        broken = self.broken[event.optimizer] + 1 if no_number and not event.happened else 0
+        self.broken[event.optimizer] = broken
+        if broken == _TOO_MANY_BROKEN:
+            yield seen(always_overflows(_TOO_MANY_BROKEN, event.loss), event.broken_at)
+        elif broken > _TOO_MANY_BROKEN or event.happened:
+            return
+        elif past.steps.skipped_in_a_row[event.optimizer] + 1 == _TOO_MANY:
+            # where the loss is finite, what the forward pass has made of inf was of no consequence
+            yield seen(always_overflows(_TOO_MANY), event.broken_at if event.loss is None else None)
 
 
 @mistake("the scaler skips far more steps than its search for a larger scale", lesson="03", only_audit=True)
@@ -291,70 +471,41 @@ def scale_fell(scale: float, overflows_above: float) -> Worded:
     )
 
 
-# --- what goes along with the optimizer's steps
+@on(AtTheEnd, last=True)
+def _(past: Past) -> Verdicts:
+    by_optimizer: dict[int, list[StepSeen]] = {}
+    for step in past.steps.numbers():
+        by_optimizer.setdefault(step.optimizer, []).append(step)
+    for steps in by_optimizer.values():
+        skipped = [step for step in steps if not step.happened]
+        if not _is_no_search(steps) or skipped[-1].index not in past.steps.skipped:
+            continue
+        broken = sum(step.loss is not None and not math.isfinite(step.loss) for step in skipped)
+        first, last = skipped[0].scale, steps[-1].scale
+        event = past.steps.skipped[skipped[-1].index]
+        of_optimizer = [each for each in past.steps.skipped.values() if each.optimizer == event.optimizer]
+        if len({each.scaler for each in of_optimizer}) > 1:
+            continue  # each looks for its scale anew, which is another mistake
+        yield seen(
+            skipped_too_often(len(skipped), len(steps), fell=(first, last), broken=broken), about=event
+        )
+        if last < _LEAST_SCALE < first:
+            largest = formats.FORMATS["fp16"].max / last if last else math.inf
+            yield seen(scale_fell(last, largest), about=event)
 
 
-@mistake("the learning rate's schedule went on although the step was skipped", lesson="03", costs="beside")
-def schedule_on_skipped_step(advanced: int, steps: int) -> Worded:
-    """Report a schedule that was ``advanced`` more often than there were optimizer ``steps``."""
-    return (
-        f"the learning rate's schedule was advanced {counted(advanced, 'time')} for {counted(steps, 'step')} "
-        "of the optimizer, also where a batch had overflowed and the scaler skipped the step: a warm-up is "
-        "over too early",
-        "advance it only where the step was made: scaler.update() lowers the scale after a skipped one",
-    )
+def _is_no_search(steps: Sequence[StepSeen]) -> bool:
+    """Whether a scaler has skipped many steps, up to the last ones, that it had not to, to find its scale.
 
-
-@mistake("the averaged weights went on although the step was skipped", lesson="03", costs="beside")
-def average_on_skipped_step(advanced: int, steps: int) -> Worded:
-    """Report averaged weights (an EMA) that were ``advanced`` more often than there were ``steps``."""
-    return (
-        f"the averaged weights were updated {counted(advanced, 'time')} for {counted(steps, 'step')} of the "
-        "optimizer: where the scaler skipped the step they took in old weights once more, and their count "
-        "runs ahead",
-        "update them only where the step was made: scaler.update() lowers the scale after a skipped one",
-    )
-
-
-# --- what goes on beside the steps
-
-
-@mistake("checkpoints lack the scaler's state", only_audit=True, costs="beside")
-def scaler_not_saved(before: int = 0, since: int = 0) -> Worded:
-    """Report a checkpoint with an optimizer's state and without the scaler's.
-
-    So many steps were skipped ``before`` it was written and ``since``.
+    It has to skip the first ones, and one for each time that it has raised the scale. What is skipped in a
+    row is another mistake.
     """
-    skipped = f"{since} skipped here since" if since else f"{before} skipped here until then"
-    again = f", and skips steps until it has fallen again ({skipped})" if before or since else ""
-    return (
-        "checkpoints were written with the optimizer's state and without the scaler's: training that goes on "
-        f"from them starts again at the first scale{again}",
-        'add "scaler": scaler.state_dict() to the checkpoint, and load it with scaler.load_state_dict',
-    )
-
-
-@mistake(
-    "a number was read while it was multiplied by the loss scale",
-    lesson="03",
-    only_audit=True,
-    costs="beside",
-)
-def logs_scaled(what: str) -> Worded:
-    """Report a number that was read while it was multiplied by the loss scale."""
-    return (
-        f"{what} was read while it was multiplied by the loss scale: it jumps whenever the scale changes",
-        "log loss.item() before scaling, and gradients after scaler.unscale_(optimizer)",
-    )
-
-
-@remark(
-    "mixed precision was asked for on a device that is not there", lesson="02", only_audit=True, costs="gain"
-)
-def device_not_here(what: str, device: str) -> Worded:
-    """Remark on autocast or a scaler, ``what``, that PyTorch has switched off."""
-    return (
-        f"{what} was made for {device!r}, which this machine does not have: PyTorch has switched it off, and "
-        "what depends on it cannot be judged here",
-        "pass the device that the model is on, as in torch.autocast(device.type) and GradScaler(device.type)",
-    )
+    rows = [(happened, len(list(row))) for happened, row in groupby(steps, lambda step: step.happened)]
+    search = 0 if not rows or rows[0][0] else rows[0][1]
+    after = steps[search:]
+    skipped = [at for at, step in enumerate(after) if not step.happened]
+    raised = sum(later.scale > step.scale for step, later in pairwise(after))
+    in_the_end = sum(at >= len(after) * 2 / 3 for at in skipped)
+    in_a_row = max((length for happened, length in rows[1:] if not happened), default=0)
+    many = len(after) >= _LONG and len(skipped) - raised >= max(_MANY_BETWEEN, len(after) / 5)
+    return many and in_the_end > 1 and in_a_row < _TOO_MANY_BROKEN

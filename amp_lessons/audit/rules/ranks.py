@@ -1,8 +1,11 @@
-"""Mistakes that only several ranks can make."""
+"""Mistakes that only several ranks can make; those that show beside each other ``report/together`` finds."""
 
 from __future__ import annotations
 
-from amp_lessons.audit.catalogue.rows import Worded, mistake, remark
+from amp_lessons.audit.recorder import events
+from amp_lessons.audit.rules.past import Past
+from amp_lessons.audit.rules.rows import Worded, mistake, remark
+from amp_lessons.audit.rules.rule import Verdicts, likely, on
 
 
 @mistake("the ranks had different loss scales", lesson="08")
@@ -36,7 +39,6 @@ def weights_apart(who: str) -> Worded:
 
 @remark("the ranks took different numbers of steps", lesson="08", only_audit=True, costs="beside")
 def steps_apart(counts: str) -> Worded:
-    """Remark on ranks that took different numbers of steps."""
     return (
         f"the ranks took different numbers of steps, {counts}: what the others did with a rank that was "
         "through is not seen",
@@ -46,9 +48,14 @@ def steps_apart(counts: str) -> Worded:
 
 @mistake("this rank's share is in 16 bits", lesson="08", costs="rounded")
 def masters_not_fp32(dtype: str) -> Worded:
-    """Report shards that are to be the masters, and are in 16 bits."""
     return (
         f"the shard is in {dtype}: small updates to it would be rounded away",
         "keep the shard in fp32, and cast what is gathered; fully_shard does so for a model in fp32 with "
         "MixedPrecisionPolicy(param_dtype=torch.bfloat16)",
     )
+
+
+@on(events.ShardsInHalf)
+def _(event: events.ShardsInHalf, past: Past) -> Verdicts:
+    kept = "an optimizer that keeps fp32 copies, or rounds at random, needs no other"
+    yield likely(masters_not_fp32(str(event.dtype)), f"`{event.layer}` has some; {kept}")

@@ -1,10 +1,15 @@
-"""Mistakes with dtypes: what ran in which, and numbers that 16 bits cannot hold."""
+"""Mistakes with dtypes: what autocast covers, and what is in 16 bits itself, or is cast by hand."""
 
 from __future__ import annotations
 
-from amp_lessons.audit.catalogue.rows import Worded, mistake, remark
+from amp_lessons import formats
+from amp_lessons._base.text.words import listed
+from amp_lessons.audit.recorder import events
+from amp_lessons.audit.rules.past import Past
+from amp_lessons.audit.rules.rows import Worded, mistake, remark
+from amp_lessons.audit.rules.rule import HALVES, AtTheEnd, Rule, Verdicts, dtype_name, likely, on, seen
 
-# --- in which dtype
+_MANY = 0.25  # of the weights, standing still
 
 
 @mistake("every gradient was exactly 0", lesson="03", only_audit=True, costs="stops")
@@ -20,6 +25,11 @@ def gradients_all_zero(scale: float | None) -> Worded:
     )
 
 
+@on(events.GradientsZero)
+def _(event: events.GradientsZero, past: Past) -> Verdicts:
+    yield seen(gradients_all_zero(event.scale if dtype_name(event.used) == "fp16" else None))
+
+
 @mistake("a forward pass ran outside autocast", lesson="02", costs="gain")
 def no_autocast(
     forward: str,
@@ -30,9 +40,29 @@ def no_autocast(
     return f"{forward} ran in fp32, outside autocast: nothing is gained from {asked}", hint
 
 
+@on(events.Backward)
+def _(event: events.Backward, past: Past) -> Verdicts:
+    inside = event.inside  # known of steps that are looked at closely
+    cast = event.cast or inside is None or inside.compiled or inside.halves or inside.weights
+    if event.reached and event.scaler is not None and not event.forward and not cast:
+        yield seen(no_autocast("the forward pass", "fp16"))
+
+
+@on(events.ForwardSeen)
+def _(event: events.ForwardSeen, past: Past) -> Verdicts:
+    backward, step = past.last(events.Backward), past.last(events.StepAsked)
+    if event.with_autocast or not event.without:
+        return
+    if backward is not None and backward.scaler is not None and not past.precision.by_hand:
+        yield seen(no_autocast("the forward pass", "fp16"))
+    elif step is not None and step.asked in HALVES and not past.precision.autocast:
+        hint = "give the model to accelerator.prepare, or run it inside with accelerator.autocast():"
+        asked = f"{step.asked}, which Accelerate was asked for"
+        yield seen(no_autocast("the forward pass", asked, hint))
+
+
 @mistake("autocast ran in another dtype than asked for", unseen="an audit gives it by another code")
 def wrong_autocast_dtype(what: str, seen: str, asked: object) -> Worded:
-    """Report that ``what`` ran in another dtype, ``seen``, than the one ``asked`` for, torch.float16 say."""
     return (
         f"{what} ran in {seen} although dtype={asked} was asked for",
         "pass the argument on: torch.autocast(device_type, dtype=dtype)",
@@ -62,9 +92,13 @@ def one_big_autocast(anew: str = "in every iteration") -> Worded:
     )
 
 
+@on(events.StaleForward)
+def _(event: events.StaleForward, past: Past) -> Verdicts:
+    yield seen(one_big_autocast())
+
+
 @mistake("backward ran inside the autocast context", lesson="02", costs="rounded")
 def backward_in_autocast(half: str) -> Worded:
-    """Report a backward pass inside the autocast context, whose dtype is ``half``."""
     return (
         "backward ran inside the autocast context: the backward pass of operations kept in fp32 is cast to "
         f"{half} there, and PyTorch advises against it",
@@ -72,14 +106,24 @@ def backward_in_autocast(half: str) -> Worded:
     )
 
 
+@on(events.Backward)
+def _(event: events.Backward, past: Past) -> Verdicts:
+    if event.autocast is not None:
+        yield seen(backward_in_autocast(dtype_name(event.autocast)), event.autocast_at)
+
+
 @mistake("the optimizer's step ran inside autocast", lesson="02", only_audit=True, costs="rounded")
 def step_in_autocast(half: str) -> Worded:
-    """Report an optimizer's step inside the autocast context, whose own products ran in ``half``."""
     return (
         "optimizer.step() stands inside the autocast context, which cast the optimizer's own products to "
         f"{half}",
         "leave the with block after the loss; backward, step and update belong outside",
     )
+
+
+@on(events.ProductsInStep)
+def _(event: events.ProductsInStep, past: Past) -> Verdicts:
+    yield seen(step_in_autocast(dtype_name(event.dtype)))
 
 
 @mistake("the parameters themselves are in 16 bits", lesson="01", costs="rounded")
@@ -90,6 +134,14 @@ def half_parameters(which: str = "the model's parameters were converted to", sca
         f"{which} a 16-bit dtype: small updates to them are rounded away{kept_out if scaler else ''}",
         "leave the parameters in fp32; autocast casts what an operation needs",
     )
+
+
+@on(events.StepAsked, last=True)
+def _(event: events.StepAsked, past: Past) -> Verdicts:
+    if dtype_name(event.half) == "fp16":
+        are = "are in" if event.cast_at is None else "were converted to, or made in,"
+        finding = half_parameters(f"parameters that the optimizer steps {are}", past.precision.scaled)
+        yield seen(finding, event.cast_at)
 
 
 @remark(
@@ -109,9 +161,17 @@ def pure_bfloat16(seen: str, under_autocast: bool) -> Worded:
     )
 
 
+@on(events.WeightsInHalf)
+def _(event: events.WeightsInHalf, past: Past) -> Verdicts:
+    if dtype_name(event.dtype) == "bf16":
+        moments = f", and so are its moments ({listed(event.moments)})" if event.moments else ""
+        since = f", {event.origin}" if event.origin else ""
+        which = f"the weights that the optimizer steps are bf16{moments}{since}"
+        yield seen(pure_bfloat16(which, event.under_autocast), event.since)
+
+
 @mistake("updates are below half a spacing of the weights' format", lesson="01", costs="rounded")
 def updates_rounded_away(seen: str, half: str) -> Worded:
-    """Report weights in 16 bits that stay what they are; ``seen`` says how many, ``half`` names the dtype."""
     return (
         f"{seen}: an update below half the distance to the next {half} number is rounded away, and so is the "
         "next, however many there are",
@@ -120,14 +180,46 @@ def updates_rounded_away(seen: str, half: str) -> Worded:
     )
 
 
+@on(events.UpdatesLost)
+def _(event: events.UpdatesLost, past: Past) -> Verdicts:
+    half, before = dtype_name(event.dtype), past.last(events.UpdatesLost)
+    again = [layer for layer in event.still if before is not None and layer in before.still]
+    if event.share > _MANY:
+        told = f"a step left {event.share:.0%} of the weights in {half} that have a gradient as they were"
+        yield seen(updates_rounded_away(told, half), event.since)
+    elif again:
+        told = (
+            f"half or more of the weights of {len(again)} of {event.layers} layers in {half} stayed the same"
+        )
+        twice = f"{told}, at two steps in a row that were looked at, `{again[0]}` among them"
+        yield seen(updates_rounded_away(twice, half), event.since)
+
+
 @remark("weight decay in 16 bits never acts", lesson="01", only_audit=True, costs="rounded")
 def decay_rounded_away(part: float, half: str) -> Worded:
-    """Remark on weights in ``half`` precision from which each step takes a ``part`` that is rounded away."""
     return (
         f"weight decay takes {part:.1g} of each weight in a step, at most, which is less than half the "
         f"distance to the next {half} number: it is rounded away from every weight, and has never acted",
         f"keep the weights in fp32, where it acts; only the forward and backward pass need be in {half}",
     )
+
+
+class _Decays(Rule):
+    def __init__(self) -> None:
+        self.of: dict[int, tuple[events.StepAsked, float]] = {}  # an optimizer's first step, the largest part
+
+    @on(events.StepAsked)
+    def asked(self, event: events.StepAsked, past: Past) -> None:
+        if event.decay is not None:
+            first, largest = self.of.get(event.optimizer, (event, 0.0))
+            self.of[event.optimizer] = first, max(largest, event.decay)
+
+    @on(AtTheEnd)
+    def never_acted(self, past: Past) -> Verdicts:
+        for first, largest in self.of.values():
+            half = dtype_name(first.half)
+            if half and 0.0 < largest < formats.FORMATS[half].epsilon / 4:
+                yield seen(decay_rounded_away(largest, half), first.cast_at, about=first)
 
 
 @remark("gradients are added up in 16 bits", lesson="01", only_audit=True, costs="rounded")
@@ -138,6 +230,21 @@ def gradients_summed_in_half(seen: str, half: str) -> Worded:
         "more terms there are",
         "keep the weights, whose dtype gradients have, in fp32; between ranks add up in fp32",
     )
+
+
+@on(events.Backward)
+def _(event: events.Backward, past: Past) -> Verdicts:
+    if event.summed is not None:
+        half = dtype_name(event.summed)
+        what = f"gradients of several backward passes are added up in {half}, the dtype of the weights"
+        yield seen(gradients_summed_in_half(what, half))
+
+
+@on(events.SummedInHalf)
+def _(event: events.SummedInHalf, past: Past) -> Verdicts:
+    half = "bf16" if "bf16" in event.hook else "fp16"
+    what = f"{event.hook} has DDP send gradients in {half}, in which the ranks add them up"
+    yield seen(gradients_summed_in_half(what, half))
 
 
 @mistake(
@@ -156,7 +263,6 @@ def products_in_another_dtype(what: str, seen: str | None, asked: str) -> Worded
 
 @mistake("NaN went in and an ordinary number came out", unseen="whatever goes in and out is data")
 def nan_hidden(what: str) -> Worded:
-    """Report that NaN went in, and that ``what`` came out as an ordinary number."""
     return (
         f"NaN went in, and {what} came out as an ordinary number: whatever is broken before this point will "
         "never be noticed",
@@ -167,7 +273,6 @@ def nan_hidden(what: str) -> Worded:
 
 @mistake("parameters were left without requires_grad", unseen="an audit gives it by another code")
 def parameters_frozen(when: str, which: str, hint: str) -> Worded:
-    """Report parameters left with ``requires_grad=False``."""
     return (
         f"{when}, {which} had requires_grad=False: training would not change them any more, and where "
         "nothing else needs a gradient backward raises",
@@ -177,7 +282,6 @@ def parameters_frozen(when: str, which: str, hint: str) -> Worded:
 
 @mistake("the model was in evaluation mode")
 def evaluation_mode(when: str) -> Worded:
-    """Report a model that trains, or goes on to train, in evaluation mode."""
     return (
         f"{when} the model was in evaluation mode, in which dropout is off and batch norm's statistics "
         "stand still",
@@ -185,107 +289,8 @@ def evaluation_mode(when: str) -> Worded:
     )
 
 
-# --- numbers that 16 bits cannot hold
-
-
-@mistake("the moving average is rounded to 16 bits in every step", lesson="01", costs="rounded")
-def average_stuck(came: str, half: str, what: str = "the average is") -> Worded:
-    """Report a moving average that is rounded to ``half`` precision; ``came`` says what was seen of it."""
-    return (
-        f"{came}: {what} rounded to {half} in every step, and what is left of an update after (1 - decay) is "
-        "too small to survive that",
-        "keep the average, and decay, in more digits than the weights have",
-    )
-
-
-@mistake("several positions are rounded to one", lesson="01", costs="rounded")
-def positions_rounded(seen: str, lacking: str) -> Worded:
-    """Report positions that run together; ``seen`` says of what, ``lacking`` what the format lacks."""
-    return (
-        f"{seen}: the positions are rounded to a format that has no {lacking}, and several of them become "
-        "one",
-        "compute with the positions in fp32 from the beginning; cos and sin may be cast",
-    )
-
-
-@mistake("a count in 16 bits stops growing", lesson="01", costs="beside")
-def metric_stops(seen: str, half: str, stop: float) -> Worded:
-    """Report a sum in ``half`` precision that takes no more ones from ``stop`` on; ``seen`` says where."""
-    return (
-        f"{seen}: a sum in {half} takes no more ones from {stop:,.0f} on, where they are half of its "
-        "spacing, and stands still while the number of samples grows",
-        "sum in fp32, in integers, or in Python's own numbers",
-    )
-
-
-@mistake("a metric was rounded to 16 bits on its way", lesson="01", costs="beside")
-def metric_rounded(
-    seen: str, how: str, hint: str = "sum in fp32, in integers, or in Python's own numbers"
-) -> Worded:
-    """Report a metric that is not the true one; ``seen`` gives both, ``how`` says when it was rounded."""
-    return (f"{seen}: {how}", hint)
-
-
-@mistake("eps is rounded to zero, or away", lesson="02", costs="rounded")
-def eps_vanishes(seen: str, how: str, hint: str = "add eps where it is a number: in fp32") -> Worded:
-    """Report a small constant that a format does not have; ``seen`` says where, ``how`` it vanished."""
-    return (f"{seen}: {how}", hint)
-
-
-@mistake("a query without a key gives NaN", lesson="02", costs="stops")
-def masked_row_nan(
-    seen: str,
-    how: str = "-1e9 is beyond fp16, where it becomes -inf, and softmax of nothing but -inf divides zero by "
-    "zero",
-    hint: str = "mask with a number that the dtype has, or with a bool mask, and give such rows zeros",
-) -> Worded:
-    """Report a mask whose number is -inf in 16 bits; ``seen`` says where, ``how`` what comes of it."""
-    return (f"{seen}: {how}", hint)
-
-
-@mistake(
-    "a query without a key gives an average of what is hidden",
-    lesson="02",
-    unseen="only an exercise asks for it",
-)
-def masked_row_not_zero(seen: str, hint: str) -> Worded:
-    """Report numbers in a row that may see no key; ``seen`` says where, ``hint`` how it gives zeros."""
-    return f"{seen}; of scores that are all equal, softmax gives every key the same weight", hint
-
-
-@mistake(
-    "a buffer that forward passes write is inf or NaN, and the weights are not", lesson="06", costs="beside"
-)
-def buffers_not_finite(seen: str, statistics: bool = True) -> Worded:
-    """Report buffers that are inf or NaN; ``seen`` says which, ``statistics`` that they are a norm's."""
-    later = (
-        "training takes mean and variance of each batch and looks sound, evaluation takes these, and is NaN"
-        if statistics
-        else "whatever is computed with them is not finite either"
-    )
-    return (
-        f"{seen}, and all weights are finite: a forward pass wrote it there, and skipping the step after it "
-        f"takes nothing of that back; {later}",
-        "put back what they held before a batch whose step is skipped, or keep inf from them: what overflows "
-        "before them belongs in fp32; a norm's statistics that are lost can be estimated anew",
-    )
-
-
-@mistake("the weights themselves are inf or NaN", lesson="06", only_audit=True)
-def weights_broken(
-    which: str,
-    step: str = "a step",
-    gradients: str = "were not finite, or that were too large",
-    hint: str = "",
-) -> Worded:
-    """Report weights that are not finite; ``which`` names the layers that own them.
-
-    A ``step`` has done it, whose ``gradients`` were as that says.
-    """
-    return (
-        f"weights of {which} are inf or NaN: {step} was made with gradients that {gradients}, and no later "
-        "step takes that back",
-        hint
-        or "go back to a checkpoint whose weights are finite, and audit the training from there: it names "
-        "the first inf or NaN, and steps that were made past the scaler",
-    )
+@on(events.ForwardSeen)
+def _(event: events.ForwardSeen, past: Past) -> Verdicts:
+    if event.evaluating:
+        why = f"{event.evaluating} was off in a pass that backward followed"
+        yield likely(evaluation_mode("while it was trained"), why, event.evaluating_since)

@@ -1,17 +1,15 @@
-"""What the catalogue says of a mistake, and how a row gets into it.
+"""What is said of a mistake, and how its row is entered.
 
 A mistake that several places find is a function, called as its code, which words what was seen and how it is
-mended; its arguments are what differs: whose step it was, which numbers were seen. One that a single
-exercise finds is worded in that exercise's check, and has no row.
-
-Nothing in the catalogue needs PyTorch: reports of ranks are joined without it.
+mended; its arguments are what differs: whose step it was, which numbers were seen. One that a single exercise
+finds is worded in that exercise's check, and has no row.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import wraps
+from functools import partial, wraps
 from typing import Literal, ParamSpec
 
 from amp_lessons.audit.findings import Finding, FindingKind
@@ -39,10 +37,10 @@ class Row:
 
     code: str
     means: str
-    lesson: str = "04"  # the loop itself is lesson 04's
-    seen_by: Literal["audit", "check", "both"] = "both"
-    unseen: str = ""
-    costs: Cost = "wrong"
+    lesson: str
+    seen_by: Literal["audit", "check", "both"]
+    unseen: str
+    costs: Cost
 
 
 ROWS: dict[str, Row] = {}
@@ -56,25 +54,18 @@ def weight(code: str) -> int:
 
 
 def mistake(
-    means: str, lesson: str = "04", only_audit: bool = False, unseen: str = "", costs: Cost = "wrong"
+    means: str,
+    lesson: str = "04",  # the loop itself is lesson 04's
+    only_audit: bool = False,
+    unseen: str = "",
+    costs: Cost = "wrong",
+    kind: FindingKind = "failed",
 ) -> Callable[[Callable[_P, Worded]], Callable[_P, Finding]]:
     """Enter a function that words a mistake as the row of its name; what it returns becomes the finding.
 
     ``unseen`` says why an audit cannot find it, ``only_audit`` that no check looks for it.
     """
-    return _entered("failed", means, lesson, only_audit, unseen, costs)
 
-
-def remark(
-    means: str, lesson: str = "04", only_audit: bool = False, unseen: str = "", costs: Cost = "wrong"
-) -> Callable[[Callable[_P, Worded]], Callable[_P, Finding]]:
-    """Enter a row as ``mistake`` does, of something that leaves an exercise solved."""
-    return _entered("note", means, lesson, only_audit, unseen, costs)
-
-
-def _entered(
-    kind: FindingKind, means: str, lesson: str, only_audit: bool, unseen: str, costs: Cost
-) -> Callable[[Callable[_P, Worded]], Callable[_P, Finding]]:
     def enter(words: Callable[_P, Worded]) -> Callable[_P, Finding]:
         code = words.__name__
         seen_by: Literal["audit", "check", "both"] = "audit" if only_audit else "check" if unseen else "both"
@@ -87,3 +78,6 @@ def _entered(
         return finding
 
     return enter
+
+
+remark = partial(mistake, kind="note")  # it leaves an exercise solved

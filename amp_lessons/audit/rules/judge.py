@@ -2,49 +2,55 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict
+from functools import partial
+from typing import Any
 
-from amp_lessons.audit.catalogue import ROWS
-from amp_lessons.audit.catalogue.rows import weight
 from amp_lessons.audit.findings import Finding, Sighting
-from amp_lessons.audit.judging import beside, gradients, precision, scaler
-from amp_lessons.audit.judging.rule import RULES, Memory, Verdict
 from amp_lessons.audit.recorder import events
 from amp_lessons.audit.recorder.places import place_of
+from amp_lessons.audit.rules import ROWS
+from amp_lessons.audit.rules.past import Past
+from amp_lessons.audit.rules.rows import weight
+from amp_lessons.audit.rules.rule import RULES, AtTheEnd, Verdict
 from amp_lessons.audit.seen import PrecisionSeen, StepSeen
+from amp_lessons.formats.dtypes import dtype_name
 
 _Found = dict[tuple[str, events.Line], tuple[Verdict, int, int]]  # verdict, first step, how often
-_AT_THE_END = (
-    gradients.added_to_applied,
-    precision.decay_never_acts,
-    precision.unscaled_by_hand,
-    scaler.begins_low,
-    scaler.overflow_dropped,
-    scaler.skips_again_and_again,
-    beside.scaler_not_saved,
-    beside.no_step,
-)
 
 
 class Judge:
     """Take the events of one training, and say what is wrong with it so far."""
 
     def __init__(self, steps: Callable[[], Sequence[StepSeen]] = tuple) -> None:
-        self._memory = Memory(steps=steps)
+        self._past = Past(steps)
         self._found: _Found = {}
+        self._rules: defaultdict[type, list[Callable[..., Any]]] = defaultdict(list)
+        remembering = {entry.of: entry.of() for entry in RULES if entry.of is not None}
+        for entry in sorted(RULES, key=lambda entry: entry.last):
+            ask = entry.ask if entry.of is None else partial(entry.ask, remembering[entry.of])
+            self._rules[entry.kind].append(ask)
 
     def judge(self, event: events.Event) -> None:
         """Ask every rule that is meant for events of this kind."""
-        for rule in RULES.get(type(event), ()):
-            for verdict in rule(event, self._memory):
+        for ask in self._rules[type(event)]:
+            for verdict in ask(event, self._past) or ():
                 _keep(self._found, event, verdict)
-        self._memory.remember(event)
+        self._past.note(event)
 
     @property
     def precision(self) -> PrecisionSeen:
         """The precision that the training ran in so far."""
-        return self._memory.precision
+        seen = self._past.precision
+        return PrecisionSeen(
+            autocast_names=tuple(map(dtype_name, seen.autocast)),
+            autocast_off=events.AutocastEntered in seen.off,
+            scaler=seen.scaled,
+            scaler_off=events.ScalerMade in seen.off,
+            by_hand_names=tuple(map(dtype_name, seen.by_hand)),
+        )
 
     def sightings(self) -> tuple[Sighting, ...]:
         """Return what was found: mistakes before remarks, what costs the training most before the rest."""
@@ -52,9 +58,9 @@ class Judge:
 
     def _all(self) -> Iterator[Sighting]:
         found = dict(self._found)
-        for rule in _AT_THE_END:
-            for event, verdict in rule(self._memory):
-                _keep(found, event, verdict)
+        for ask in self._rules[AtTheEnd]:
+            for verdict in ask(self._past):
+                _keep(found, verdict.about, verdict)
         for (code, line), (verdict, first, count) in found.items():
             yield Sighting(
                 **asdict(verdict.finding),

@@ -1,145 +1,18 @@
-"""Mistakes from the loss to the step: gradients of something else, scaled, unscaled and applied."""
+"""Mistakes from the gradients to the step: cleared, unscaled, clipped, applied, and how often."""
 
 from __future__ import annotations
 
-from amp_lessons.audit.catalogue.rows import Worded, mistake, remark
+import math
+from collections import Counter
 
-# --- from the loss to its gradients
+from amp_lessons.audit.recorder import events
+from amp_lessons.audit.rules.beside import NO_LIMIT
+from amp_lessons.audit.rules.past import Past
+from amp_lessons.audit.rules.rows import Worded, mistake, remark
+from amp_lessons.audit.rules.rule import AtTheEnd, Rule, Verdicts, likely, on, seen
 
-
-@mistake("backward had no graph to go through", costs="stops")
-def no_graph() -> Worded:
-    """Report a loss that backward cannot start from."""
-    return (
-        "backward had nothing to go through: the loss was computed under no_grad, or detached with "
-        ".detach() or .item()",
-        "call backward on the tensor that the loss function returned, computed with gradients enabled",
-    )
-
-
-@mistake("backward went through one loss twice")
-def backward_twice() -> Worded:
-    """Report two backward passes through one loss."""
-    return (
-        "backward was called twice through the same loss: every gradient is counted twice",
-        "one scaler.scale(loss).backward() per batch",
-    )
-
-
-@mistake("a backward pass went through the graph of another", costs="stops")
-def graph_used_twice(how: str, hint: str) -> Worded:
-    """Report a backward pass through a graph that another had freed; ``how`` says which."""
-    return (f"the second backward went through the graph of the first: {how}", hint)
-
-
-@mistake("the loss was computed outside autocast, and so in 16 bits", lesson="02", costs="rounded")
-def loss_outside_autocast(half: str, loss: str = "the loss", part: bool = False) -> Worded:
-    """Report ``loss`` (whose, or a ``part`` of it) computed on outputs in ``half`` where autocast was off."""
-    whole = "the scale 65536 overflows at the very start of backward"
-    return (
-        f"{loss} was computed outside autocast on {half} outputs, so it is itself {half}: it loses "
-        f"digits, and in fp16 {'scaled gradients overflow there sooner' if part else whole}",
-        "compute the loss inside the autocast context, which returns losses in fp32, or on outputs.float()",
-    )
-
-
-@mistake("the loss was cast to 16 bits before backward", lesson="03", costs="rounded")
-def loss_in_half(half: str, loss: str = "the loss", by_hand: bool = True) -> Worded:
-    """Report ``loss`` (whose) in ``half`` precision: cast ``by_hand``, or computed so inside autocast."""
-    how, cure = f"was cast to {half} before backward", ", or as it comes out of the autocast context"
-    if not by_hand:
-        how = f"was computed in {half}, by operations that autocast leaves in 16 bits on this device"
-        cure = ""
-    too_large = ", and fp16 ends at 65504: a loss scale of 65536 becomes inf" if half == "fp16" else ""
-    return (
-        f"{loss} {how}: it loses digits{too_large}",
-        f"keep the loss in fp32: compute it from outputs.float(){cure}",
-    )
-
-
-@mistake("the loss was multiplied by a factor of its own", unseen="a loss may have any weight")
-def loss_rescaled(update: str, factor: float, how: str, hint: str) -> Worded:
-    """Report an ``update`` (whose) off by ``factor``, as its loss was; ``how`` says what was seen of it."""
-    return (f"{update} is {factor:.4g} times the right one: {how}", hint)
-
-
-@mistake("scaler.scale was given something that is not a tensor", costs="stops")
-def scale_needs_a_tensor() -> Worded:
-    """Report that ``scaler.scale`` was given a float, or None."""
-    return (
-        "scaler.scale() was given something that is not a tensor (a float from loss.item(), or what "
-        "backward() returns)",
-        "write scaler.scale(loss).backward(), with loss the tensor that the loss function returned",
-    )
-
-
-@mistake("the loss went backward without being scaled", lesson="03", costs="rounded")
-def loss_not_scaled(
-    why: str,
-    effect: str = "gradients below 2⁻²⁵ vanish in fp16",
-    loss: str = "the loss",
-    hint: str = "call scaler.scale(loss).backward()",
-) -> Worded:
-    """Report that ``loss`` (whose) went backward as it is; ``why`` is what shows it."""
-    return (f"{loss} was not scaled before backward ({why}): {effect}", hint)
-
-
-@mistake("the loss was scaled without the scaler's knowing")
-def scaled_by_hand(factor: float) -> Worded:
-    """Report a loss that was multiplied by ``factor`` without the scaler's knowing."""
-    return (
-        f"the loss was multiplied by {factor:g} by hand: scaler.scale was never called, so the scaler "
-        "does not know by what to divide the gradients",
-        "call scaler.scale(loss).backward()",
-    )
-
-
-@mistake("the loss was scaled, and the unscaled one went backward")
-def scaled_loss_discarded(by: str) -> Worded:
-    """Report a scaled loss that nobody used; ``by`` says what the gradients are divided by."""
-    return (
-        "scaler.scale(loss) was called but backward ran on the unscaled loss, so scaler.step divides "
-        f"gradients by {by} that were never multiplied by it",
-        "use what scale returns: scaler.scale(loss).backward()",
-    )
-
-
-@mistake("the loss scale is too small for small gradients to survive", costs="rounded")
-def scale_too_small(scale: float, effect: str) -> Worded:
-    """Report gradients that vanished although the loss was scaled."""
-    return (
-        f"the loss scale {scale:g} is too small: {effect}",
-        "leave init_scale at its default, 65536; the scaler lowers it by itself",
-    )
-
-
-@mistake("negative gradients were left out", unseen="a scale of one's own is no GradScaler's")
-def signs_ignored(effect: str, hint: str) -> Worded:
-    """Report that the largest number was taken where the largest magnitude decides."""
-    return (effect, hint)
-
-
-@mistake("the scale has an upper bound", unseen="a scaler of one's own is no GradScaler")
-def capped(seen: str) -> Worded:
-    """Report a scale that does not grow beyond a bound, although nothing would overflow."""
-    return (
-        f"{seen}: the scale was given an upper bound",
-        "set no upper bound: GradScaler begins at 65536, but may grow beyond it, and an overflow lowers a "
-        "scale that is too large",
-    )
-
-
-@mistake("the model's outputs were scaled instead of the loss")
-def outputs_scaled() -> Worded:
-    """Report that ``scaler.scale`` was given many numbers."""
-    return (
-        "scaler.scale was called on a tensor of many numbers (the model's outputs, say), not on the "
-        "loss: a loss of scaled outputs is another function, and its gradients are not the scaled ones",
-        "compute the loss first, then call scaler.scale(loss).backward()",
-    )
-
-
-# --- steps
+_CLEARLY_SCALED = 64.0  # a penalty that many times too large
+_MOST_KEPT = 10_000  # gradients that were mixed
 
 
 @mistake("gradients of an earlier step were still there")
@@ -164,14 +37,38 @@ def no_zero_grad(
     )
 
 
+class _AddedToApplied(Rule):
+    """Where applied gradients are cleared now and then, a step belongs only there."""
+
+    def __init__(self) -> None:
+        self.mixed: list[events.GradientsMixed] = []  # the first of them
+
+    @on(events.GradientsMixed)
+    def mix(self, event: events.GradientsMixed, past: Past) -> None:
+        if event.applied and len(self.mixed) < _MOST_KEPT:
+            self.mixed.append(event)
+
+    @on(AtTheEnd)
+    def not_cleared(self, past: Past) -> Verdicts:
+        now_and_then = any(each.cleared for each in self.mixed)
+        finding = no_zero_grad(now_and_then=now_and_then)
+        for each in self.mixed:
+            yield seen(finding, each.used_at if now_and_then else None, about=each)
+
+
 @mistake("gradients were set to zero before the step could apply them", costs="stops")
 def gradients_cleared(optimizer: str = "optimizer") -> Worded:
-    """Report gradients that were set to zero before ``optimizer`` could apply them."""
     return (
         f"the gradients were cleared, as zero_grad() does, between backward and the {optimizer} step, which "
         "had none left to apply",
         f"call {optimizer}.zero_grad() before the forward pass, or after the step",
     )
+
+
+@on(events.StepAsked, last=True)
+def _(event: events.StepAsked, past: Past) -> Verdicts:
+    if event.cleared and not event.waiting and not event.by_closure:
+        yield seen(gradients_cleared(), event.cleared_at)
 
 
 @mistake("the optimizer applied gradients that were still scaled")
@@ -187,14 +84,30 @@ def optimizer_step_direct(
     )
 
 
+@on(events.StepAsked)
+def _(event: events.StepAsked, past: Past) -> Verdicts:
+    if event.scaled_by is not None and event.scaler is None and not event.by_closure:
+        yield seen(optimizer_step_direct(event.scale))
+
+
 @remark("a window's losses, each a mean, were added up", lesson="04", only_audit=True)
 def window_added_up(passes: int) -> Worded:
-    """Remark on gradients that are the sum of those of as many ``passes``."""
     return (
         f"{passes} losses went backward for each step, each the mean of its own batch, and none was divided: "
         f"the gradients are their sum, {passes} times as large as those of the mean of all",
         f"where the mean is meant, divide each loss by {passes} before it goes backward",
     )
+
+
+class _Windows(Rule):
+    def __init__(self) -> None:
+        self.added_up: Counter[int] = Counter()  # steps of an optimizer on a sum of means
+
+    @on(events.StepAsked)
+    def step(self, event: events.StepAsked, past: Past) -> Verdicts:
+        if event.means_added_up and self.added_up[event.optimizer]:  # once their sum may be meant
+            yield seen(window_added_up(event.means_added_up), event.means_made_at)
+        self.added_up[event.optimizer] += bool(event.means_added_up)
 
 
 @mistake("there were two steps where one belongs")
@@ -209,11 +122,27 @@ def double_step(
 
 @mistake("no step followed the backward pass", costs="stops")
 def no_step() -> Worded:
-    """Report backward passes that no step ever followed."""
     return (
         "gradients were computed but no step followed: the weights did not change",
         "call scaler.step(optimizer) after backward",
     )
+
+
+class _NeverStepped(Rule):
+    def __init__(self) -> None:
+        self.dropped: dict[int, list[events.Dropped]] = {}  # of each optimizer
+
+    @on(events.Dropped)
+    def clear(self, event: events.Dropped, past: Past) -> None:
+        self.dropped.setdefault(event.optimizer, []).append(event)
+
+    @on(AtTheEnd)
+    def never(self, past: Past) -> Verdicts:
+        for optimizer, dropped in self.dropped.items():
+            by_hand = any(each.moved for each in dropped)
+            if len(dropped) > 1 and optimizer not in past.steps.asked and not by_hand:
+                why = f"they were cleared {len(dropped)} times, and the optimizer has never stepped"
+                yield likely(no_step(), why, about=dropped[0])
 
 
 @mistake("a step was made for which no gradients were left")
@@ -234,6 +163,24 @@ def step_without_backward(step: str = "scaler.step(optimizer)", left_out: bool =
     )
 
 
+class _SteppedAgain(Rule):
+    """A step on gradients that a step had applied: two steps each time, or now and then one too many."""
+
+    def __init__(self) -> None:
+        self.doubled: Counter[int] = Counter()
+
+    @on(events.StepAsked, last=True)
+    def step(self, event: events.StepAsked, past: Past) -> Verdicts:
+        if event.by_closure:
+            return
+        if event.waiting and not event.fresh:
+            self.doubled[event.optimizer] += 1
+            every_time = self.doubled[event.optimizer] * 2 >= past.steps.asked[event.optimizer]
+            yield seen(double_step() if every_time else step_without_backward())
+        elif event.spent and not event.waiting and not event.cleared:
+            yield seen(step_without_backward())
+
+
 @mistake(
     "gradients were changed between backward and the step",
     unseen="gradients may be changed once they are unscaled",
@@ -244,11 +191,7 @@ def gradients_changed(
     how: str = ", which this exercise does not ask for",
     hint: str = "apply the gradients as they are",
 ) -> Worded:
-    """Report gradients (``whose``) that the ``optimizer`` was not given as backward left them."""
-    return (
-        f"{whose} were changed between backward and the {optimizer} step{how}",
-        hint,
-    )
+    return (f"{whose} were changed between backward and the {optimizer} step{how}", hint)
 
 
 @mistake("the step came before the backward pass", costs="stops")
@@ -270,9 +213,20 @@ def unscaled_twice(scale: float | None, update: str = "the update") -> Worded:
     )
 
 
+@on(events.Unscaled)
+def _(event: events.Unscaled, past: Past) -> Verdicts:
+    if event.change == "undone":
+        yield seen(unscaled_twice(None), event.undone_at)
+
+
+@on(events.StepAsked)
+def _(event: events.StepAsked, past: Past) -> Verdicts:
+    if event.change == "undone" and event.scaler is not None:
+        yield seen(unscaled_twice(None), event.undone_at)
+
+
 @mistake("something other than the optimizer changed the weights", unseen="weights may be decayed or clamped")
 def weights_changed(although: str) -> Worded:
-    """Report weights that moved otherwise than by the optimizer; ``although`` says what it did."""
     return (
         f"{although}, but the weights changed otherwise as well: something other than the optimizer writes "
         "to the parameters, or the learning rate was changed for a while",
@@ -282,17 +236,30 @@ def weights_changed(although: str) -> Worded:
 
 @mistake("an update is wrong, and no known mistake explains it", unseen="any loss is somebody's")
 def wrong_update(update: str, how_far: str, hint: str) -> Worded:
-    """Report an ``update`` (whose) that no known mistake explains."""
     return (f"{update} is not plain SGD on the gradient of its loss: {how_far}", hint)
 
 
 @mistake("gradients were clipped while they were still scaled")
 def clip_before_unscale(how: str, effect: str) -> Worded:
-    """Report gradients clipped while they were scaled; ``how`` says by what, ``effect`` what came of it."""
     return (
         f"the gradients were clipped {how}: {effect}",
         "call scaler.unscale_(optimizer) before you clip: max_norm is meant for gradients of their true size",
     )
+
+
+@on(events.Clipped)
+def _(event: events.Clipped, past: Past) -> Verdicts:
+    # a threshold may have been multiplied by the scale, as is right for gradients that are scaled
+    meant = event.limit > (100.0 if event.scale is None else math.sqrt(event.scale))
+    if event.scaled and not meant and not event.limit > NO_LIMIT:
+        how = "value by value" if event.by_value else "by their norm"
+        threshold = "the threshold" if math.isnan(event.limit) else f"the threshold {event.limit:g}"
+        yield seen(
+            clip_before_unscale(
+                f"{how} before scaler.unscale_(optimizer), while they were still multiplied by the scale",
+                f"{threshold} acted on values that much larger, so far too much was clipped",
+            )
+        )
 
 
 @mistake("gradients were clipped after the step")
@@ -302,6 +269,12 @@ def clip_after_step(applied: str) -> Worded:
         f"the gradients were clipped after the step, which had already applied {applied}",
         "clip between scaler.unscale_(optimizer) and scaler.step(optimizer)",
     )
+
+
+@on(events.Clipped)
+def _(event: events.Clipped, past: Past) -> Verdicts:
+    if event.after_step and event.limit <= NO_LIMIT:
+        yield seen(clip_after_step("them as they were"))
 
 
 @mistake("gradients were changed while they were still scaled")
@@ -314,9 +287,17 @@ def gradients_changed_before_unscale(larger: str) -> Worded:
     )
 
 
+@on(events.Unscaled)
+def _(event: events.Unscaled, past: Past) -> Verdicts:
+    import torch.distributed as dist  # only where there is a training
+
+    between_ranks = dist.is_available() and dist.is_initialized()
+    if event.change == "other" and not event.clipped and not between_ranks:
+        yield seen(gradients_changed_before_unscale("many times"))
+
+
 @mistake("scaler.unscale_ was called twice in one iteration", costs="stops")
 def unscale_twice() -> Worded:
-    """Report a second ``unscale_`` in one iteration."""
     return (
         "scaler.unscale_(optimizer) was called twice in one iteration: the second would divide the "
         "gradients by the scale again, so PyTorch refuses",
@@ -330,7 +311,6 @@ def unscale_without_gradients(
     why: str = "backward, which puts them there, had not run yet",
     hint: str = "call scaler.unscale_(optimizer) after backward",
 ) -> Worded:
-    """Report an ``unscale_`` with nothing to divide; ``why`` says where gradients come from."""
     return (
         "scaler.unscale_(optimizer) was called when no parameter had a gradient: it divides what is in "
         f".grad, and {why}",
@@ -340,7 +320,6 @@ def unscale_without_gradients(
 
 @mistake("scaler.unscale_ was called after the step", costs="stops")
 def unscale_after_step() -> Worded:
-    """Report an ``unscale_`` that came after the step."""
     return (
         "scaler.unscale_(optimizer) was called after scaler.step(optimizer) in the same iteration: the "
         "step had already unscaled the gradients and used them",
@@ -348,15 +327,18 @@ def unscale_after_step() -> Worded:
     )
 
 
-# --- gradients that are part of the loss
-
-
 @mistake("the penalty was taken on gradients that were still scaled")
 def penalty_on_scaled_gradients(counts: str) -> Worded:
-    """Report a penalty on gradients that were still scaled; ``counts`` says how much it counts for that."""
     return (
         f"the penalty counts {counts}: it was taken on gradients that were still multiplied by the "
         "loss scale, so that it drowns the loss, and overflows long before it",
         "bring what torch.autograd.grad returns to its true size before you take the penalty: "
         "scaler.get_scale() is what it was multiplied by",
     )
+
+
+@on(events.ScaledPenalty)
+def _(event: events.ScaledPenalty, past: Past) -> Verdicts:
+    if event.scale is None or event.scale >= _CLEARLY_SCALED:
+        at = f", at a scale of {event.scale:g}" if event.scale else ""
+        yield seen(penalty_on_scaled_gradients(f"far too much{at}"))
