@@ -94,6 +94,12 @@ wrong(
     "its reciprocal, 1e+08",
     ("x / torch.sqrt(mean_square + eps)", "x * torch.rsqrt(mean_square + eps).to(x.dtype)"),
 )
+wrong(
+    "divided_by_the_largest_first",
+    "eps_not_added",
+    "division by 0",
+    (SQUARE, "(x.float() / x.float().abs().amax(-1, keepdim=True)).square()"),
+)
 wrong("without_eps", "eps_not_added", "a blank row gives NaN", (EPS, "mean_square"))
 wrong(
     "standard_deviation",

@@ -143,8 +143,10 @@ def _reject(seen: Tensor, x: Tensor, case: RowsCase) -> NoReturn:
                 "leave eps as it was asked for, and compute where it is not rounded away",
             )
     if case.x.dtype == torch.float32 and blank_is_nan:
-        how = "a blank row gives NaN, and fp32 holds the eps given: it is not added to the mean square"
-        reject("eps_not_added", f"{where}, {how}", formula)
+        how = "it is not added to the mean square, or a division by 0 comes before that"
+        reject(
+            "eps_not_added", f"{where}, a blank row gives NaN, and fp32 holds the eps given: {how}", formula
+        )
     if blank_is_nan or (case.x.dtype == torch.float16 and case.about == _FAINT):
         lost = "a blank row gives NaN" if blank_is_nan else "rows are wrong, and in fp32 they are not"
         smallest = torch.finfo(case.x.dtype).smallest_normal * torch.finfo(case.x.dtype).eps

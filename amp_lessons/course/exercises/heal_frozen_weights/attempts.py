@@ -324,6 +324,14 @@ def parametrized_by_functional_call(model, loader, loss_fn, epochs, lr):
 
 
 broken(
+    "rounded_before_each_batch",
+    "moved_too_little",
+    "before each batch",
+    (TO_BF16, ""),
+    ("optimizer.zero_grad()\n", "optimizer.zero_grad()\n            model.to(torch.bfloat16)\n"),
+    ("loss.backward()\n", "loss.backward()\n            model.float()\n"),
+)
+broken(
     "kahan_with_the_wrong_sign",
     "moved_elsewhere",
     "opposite way",

@@ -114,19 +114,19 @@ def _require_moved(now: dict[str, Tensor], start: dict[str, Tensor], ways: dict[
     }
     least = min(shares, key=shares.__getitem__)
     if shares[least] < _LEAST:
-        _reject_lost(least, shares[least], lengths[least], still[least])
+        _reject_lost(least, shares[least], still[least])
 
 
-def _reject_lost(name: str, share: float, length: float, still: Tensor) -> None:
-    """Say why a parameter came too little of its way; ``length`` is that of the way which it did go."""
+def _reject_lost(name: str, share: float, still: Tensor) -> None:
+    """Say why a parameter came too little of its way, of which ``still`` tells the numbers that stayed."""
     came = f"{name} came {share:.0%} of the way that it comes in fp32"
     if share < -0.03:  # more than rounding at random does
         reject(
             "moved_elsewhere",
             f"{came}: it went the opposite way, as where an update, or what rounding cut off of it, has the "
-            "wrong sign",
-            "take the learning rate times the gradient off; what rounding cut off of an update is the update "
-            "minus the change that it made",
+            "wrong sign, or weight decay outweighs the updates",
+            "take the learning rate times the gradient off, and nothing else; what rounding cut off of an "
+            "update is the update minus the change that it made",
         )
     if still.float().mean() >= 0.1:
         count = f"{int(still.sum())} of its {still.numel()} numbers are what they were"
@@ -134,16 +134,12 @@ def _reject_lost(name: str, share: float, length: float, still: Tensor) -> None:
         if still.all():
             lost = replace(lost, message=f"{lost.message}. Or no optimizer was given this parameter")
         raise Rejected(lost)
-    elsewhere = length > 2 * share
     reject(
-        "moved_elsewhere" if elsewhere else "moved_too_little",
-        f"{came}, and all of it moved"
-        + (
-            ", elsewhere: something else than its gradients moved it, weight decay, say"
-            if elsewhere
-            else ": updates are missing, or too small"
-        ),
-        "make the updates of plain SGD and no others, one for each batch: learning rate times gradient",
+        "moved_too_little",
+        f"{came}, and all of it moved: updates are missing or too small, are rounded away after all, as "
+        "where fp32 weights become bf16 before each batch, or weight decay, say, works against them",
+        "make the updates of plain SGD and no others, one for each batch: learning rate times gradient; and "
+        "keep what they add up to in fp32, from the first batch to the last",
     )
 
 

@@ -144,8 +144,8 @@ def _require_average(found: dict[str, Tensor], history: Tensor, decay: float, wh
     reject(
         "wrong_average",
         f"{came}, and is off by more than a hundredth of it",
-        "after each step, average = decay * average + (1 - decay) * weight, with every product in fp32; in "
-        "each call it begins anew, with the weights from before the first step",
+        "after each step, average = decay * average + (1 - decay) * weight, with every product and "
+        "difference in fp32; in each call it begins anew, with the weights from before the first step",
     )
 
 

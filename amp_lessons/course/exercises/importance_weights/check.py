@@ -183,7 +183,7 @@ def _other_formulas(weights: Tensor, case: TokensCase) -> Iterator[Finding]:
             "ratio_not_capped",
             f"{what}, the largest weight is {float(weights.max()):.3g}, above the cap of {case.cap:g}: one "
             "token would count as much as many others together",
-            "clamp(max=cap)",
+            "cap the weights, not their logarithms: clamp(max=cap) after exp",
         )
     inverted = (-case.differences).exp()
     if _near(weights, torch.where(case.usable, inverted.clamp(max=case.cap), 0.0)):

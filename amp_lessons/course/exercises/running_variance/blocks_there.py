@@ -16,15 +16,15 @@ _INTO_PYTHON = ("item", "tolist", "__float__", "numpy", "__array__")
 
 
 class _Blocks:
-    """Hands out block after block, and notes which are still there when they should no longer be."""
+    """Hands out block after block, and notes how many before the one at hand were kept at once."""
 
     def __init__(self, blocks: list[Tensor]) -> None:
-        self._blocks, self.kept, self.read = blocks, False, 0
+        self._blocks, self.kept, self.read = blocks, 0, 0
 
     def __iter__(self) -> Iterator[Tensor]:
         given: list[weakref.ref[Tensor]] = []
         for block in self._blocks:
-            self.kept |= any(ref() is not None for ref in given[:-1])
+            self.kept = max(self.kept, sum(ref() is not None for ref in given[:-1]))
             fresh = block.clone()
             given.append(weakref.ref(fresh))
             self.read += 1

@@ -86,11 +86,11 @@ def _returned(running_variance: LearnersFunction, numbers: Numbers) -> tuple[Ten
             f"{wide}: more digits only hide the problem",
             "keep the state in tensors of fp32",
         )
-    if kept:
+    if kept > 1:  # the first, from which a state begins, may outlive its turn
         raise Rejected(
             common_findings.blocks_kept(
-                "a block was still kept when the one after the next was read: all of them do not fit into "
-                "memory",
+                f"{kept} blocks were still kept after the next one had been read: all of them do not fit "
+                "into memory",
                 "go on with what the state needs of a block, and let the block go",
             )
         )

@@ -51,8 +51,10 @@ class Case:
         return self.scores.double().logsumexp(self.dim)
 
 
+_PLAIN = "softmax is exp(scores) over its sum along dim; logsumexp gets back what was subtracted"
 _SUBTRACT = (
-    "subtract from each row its own largest score: that changes no softmax, and no exponential is above 1"
+    "subtract from each row its own largest score: that changes no softmax, and no exponential is above 1; "
+    "logsumexp gets it back after the log"
 )
 _WIDE = "read the scores into fp32, compute there, and round the softmax at the end"
 
@@ -65,7 +67,7 @@ def _cases(draw: torch.Generator) -> list[Case]:
     masked = normal(4, 9).masked_fill(torch.rand(4, 9, generator=draw) < 0.4, -torch.inf)
     masked[:, 3] = 0.5
     return [
-        Case("small scores in fp32", normal(4, 7), 1, "wrong_softmax", "exp(scores) over its sum along dim"),
+        Case("small scores in fp32", normal(4, 7), 1, "wrong_softmax", _PLAIN),
         Case("scores around 1000", normal(3, 5) + 1000, -1, "exp_overflows", _SUBTRACT),
         Case("scores around -1000", normal(3, 5) - 1000, -1, "exp_underflows", _SUBTRACT),
         Case("columns that are 700 and 3000 apart", apart.T.contiguous(), 0, "not_by_row", _SUBTRACT),

@@ -70,7 +70,8 @@ def _require_exact_stays(function: LearnersFunction) -> None:
             reject(
                 "exact_changed",
                 f"{x[at]:g} became {result[at]:g}, and bf16 has the first: there is nothing to round",
-                "the noise is smaller than the distance to the next bf16: from 0 to 2**16 - 1, not to 2**16",
+                "noise on the bits is from 0 to 2**16 - 1, not to 2**16, and after it the lower 16 bits are "
+                "cut off, not rounded to nearest",
             )
 
 
