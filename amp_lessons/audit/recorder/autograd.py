@@ -149,7 +149,7 @@ class AutogradCalls(Part):
         facts = {
             "dtype": root.dtype,
             "made_by": graph.operations(root),
-            "inside": graph.look_inside(root) if looks_closely() else None,
+            "inside": graph.look_inside(root, self._is_copy) if looks_closely() else None,
             "part_in_half": self._part_in_half(root),
             "outside": graph.made_outside(root, self._here.switches),
             "cast": graph.has_casts(root),
@@ -176,6 +176,12 @@ class AutogradCalls(Part):
         return any(isinstance(each, Tensor) and each.numel() > 1 for each in given) or graph.has_constant(
             root
         )
+
+    def _is_copy(self, weight: Tensor) -> bool:
+        """Whether FSDP has made a weight for this pass, of shards that are what is stepped."""
+        stepped = [each for of in self._known.of_this_thread().values() for each in parameters_of(of)]
+        in_shards = any(hasattr(each, "placements") for each in stepped)
+        return in_shards and all(each.dtype != weight.dtype for each in stepped)
 
     def _part_in_half(self, root: Tensor) -> graph.PartInHalf | None:
         """Look for a part of a loss in fp32 that was computed in 16 bits once autocast had ended."""
@@ -213,3 +219,5 @@ class AutogradCalls(Part):
             loss=self._here.loss.at_once(),
             summed=self._summed_in_half(reached),
         )
+        if self._here.over:  # an optimizer has stepped within it
+            self._here.forward.clear()

@@ -146,7 +146,7 @@ class Backward(Event):
     def by_hand(self) -> frozenset[torch.dtype]:
         """The dtypes in 16 bits that it went through without autocast, of weights that are not."""
         inside = self.inside
-        if inside is None or self.forward or inside.weights or inside.compiled:
+        if inside is None or self.forward or inside.compiled or (inside.weights and not inside.masters):
             return frozenset()
         return inside.halves
 
