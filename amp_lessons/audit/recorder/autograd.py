@@ -12,7 +12,7 @@ from torch import Tensor
 from amp_lessons.audit.recorder import events, graph
 from amp_lessons.audit.recorder.gradients import parameters_of
 from amp_lessons.audit.recorder.later import Later, is_batched, looks_closely, scale_of
-from amp_lessons.audit.recorder.places import called_by_own_code, line_outside, own_line
+from amp_lessons.audit.recorder.places import called_by_own_code, line_outside, opened_by_library, own_line
 from amp_lessons.audit.recorder.shared import Known, Log, Loss, Part, Taken
 from amp_lessons.precisions import HALVES
 
@@ -34,7 +34,7 @@ class AutocastCalls(Part):
     def entered(self, context: Any) -> None:
         """Record that an autocast context began."""
         self._here.note("autocast")
-        self._here.autocasts.append((own_line(), context._enabled))
+        self._here.autocasts.append((own_line(), context._enabled, opened_by_library()))
         self._here.note_switch()
         if context._enabled and torch.is_grad_enabled():  # an evaluation is no part of what is trained
             self._here.forward.add(context.fast_dtype)
@@ -135,7 +135,8 @@ class AutogradCalls(Part):
         root = roots[0]
         self._record_penalty(root)
         device = root.device.type
-        autocast = torch.get_autocast_dtype(device) if torch.is_autocast_enabled(device) else None
+        held = any(by_library for *_, by_library in self._here.autocasts[-1:])
+        asked_for = torch.is_autocast_enabled(device) and not held
         scaler = graph.scaler_of(root)
         factor = graph.factor(root)
         handed_on = scaler is None and self._is_handed_on(root, gradients)
@@ -157,11 +158,11 @@ class AutogradCalls(Part):
             "factor": factor,
             "averaged": graph.is_mean(root),
             "again": graph.went_backward(root),
-            "autocast": autocast,
+            "autocast": torch.get_autocast_dtype(device) if asked_for else None,
             "line": line_outside(),
             "made_at": graph.line_of(root, graph.MADE_AT),
             "cast_at": graph.line_of(root, graph.CAST_AT),
-            "autocast_at": next((line for line, on in reversed(self._here.autocasts) if on), None),
+            "autocast_at": next((line for line, on, _ in reversed(self._here.autocasts) if on), None),
         }
         return facts, handed_on
 
