@@ -272,7 +272,7 @@ class Seen:
         )
 
     def _stale(self, module: str) -> None:
-        outermost = next((line for line, _ in self._recorder.here.autocasts), None)
+        outermost = next((line for line, *_ in self._recorder.here.autocasts), None)
         self._judge.judge(
             events.StaleForward(step=self._recorder.steps, line=outermost or own_line(), module=module)
         )

@@ -67,6 +67,18 @@ def test_ranks_that_skip_together_are_clean(train):
     assert [step.happened for step in report.steps] == [True] * 3 + [False] + [True] * 2
 
 
+@pytest.mark.parametrize(
+    ("train", "ran"),
+    [
+        (loops.fsdp2, "bf16 by FSDP or by hand, autocast"),
+        (loops.fsdp2_with_a_scaler, "fp16 by FSDP or by hand, autocast"),
+        (loops.fsdp2_of_half_masters, "autocast"),
+    ],
+)
+def test_what_a_policy_of_shards_computes_in_is_said(train, ran):
+    assert f"What ran: {ran}" in str(joined(train))
+
+
 def test_a_step_that_one_rank_skipped_and_the_other_made_is_a_mistake():
     report = joined(loops.ddp_without_sync)
     assert codes(report) == ["weights_apart", "skipped_apart"]  # the cause comes first

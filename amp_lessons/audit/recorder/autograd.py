@@ -12,7 +12,7 @@ from torch import Tensor
 from amp_lessons.audit.recorder import events, graph
 from amp_lessons.audit.recorder.gradients import parameters_of
 from amp_lessons.audit.recorder.later import Later, is_batched, looks_closely, scale_of
-from amp_lessons.audit.recorder.places import called_by_own_code, line_outside, own_line
+from amp_lessons.audit.recorder.places import called_by_own_code, line_outside, opened_by_library, own_line
 from amp_lessons.audit.recorder.shared import Known, Log, Loss, Part, Taken
 from amp_lessons.precisions import HALVES
 
@@ -34,7 +34,7 @@ class AutocastCalls(Part):
     def entered(self, context: Any) -> None:
         """Record that an autocast context began."""
         self._here.note("autocast")
-        self._here.autocasts.append((own_line(), context._enabled))
+        self._here.autocasts.append((own_line(), context._enabled, opened_by_library()))
         self._here.note_switch()
         if context._enabled and torch.is_grad_enabled():  # an evaluation is no part of what is trained
             self._here.forward.add(context.fast_dtype)
@@ -135,7 +135,8 @@ class AutogradCalls(Part):
         root = roots[0]
         self._record_penalty(root)
         device = root.device.type
-        autocast = torch.get_autocast_dtype(device) if torch.is_autocast_enabled(device) else None
+        held = any(by_library for *_, by_library in self._here.autocasts[-1:])
+        asked_for = torch.is_autocast_enabled(device) and not held
         scaler = graph.scaler_of(root)
         factor = graph.factor(root)
         handed_on = scaler is None and self._is_handed_on(root, gradients)
@@ -149,7 +150,7 @@ class AutogradCalls(Part):
         facts = {
             "dtype": root.dtype,
             "made_by": graph.operations(root),
-            "inside": graph.look_inside(root) if looks_closely() else None,
+            "inside": graph.look_inside(root, self._is_copy) if looks_closely() else None,
             "part_in_half": self._part_in_half(root),
             "outside": graph.made_outside(root, self._here.switches),
             "cast": graph.has_casts(root),
@@ -157,11 +158,11 @@ class AutogradCalls(Part):
             "factor": factor,
             "averaged": graph.is_mean(root),
             "again": graph.went_backward(root),
-            "autocast": autocast,
+            "autocast": torch.get_autocast_dtype(device) if asked_for else None,
             "line": line_outside(),
             "made_at": graph.line_of(root, graph.MADE_AT),
             "cast_at": graph.line_of(root, graph.CAST_AT),
-            "autocast_at": next((line for line, on in reversed(self._here.autocasts) if on), None),
+            "autocast_at": next((line for line, on, _ in reversed(self._here.autocasts) if on), None),
         }
         return facts, handed_on
 
@@ -176,6 +177,12 @@ class AutogradCalls(Part):
         return any(isinstance(each, Tensor) and each.numel() > 1 for each in given) or graph.has_constant(
             root
         )
+
+    def _is_copy(self, weight: Tensor) -> bool:
+        """Whether FSDP has made a weight for this pass, of shards that are what is stepped."""
+        stepped = [each for of in self._known.of_this_thread().values() for each in parameters_of(of)]
+        in_shards = any(hasattr(each, "placements") for each in stepped)
+        return in_shards and all(each.dtype != weight.dtype for each in stepped)
 
     def _part_in_half(self, root: Tensor) -> graph.PartInHalf | None:
         """Look for a part of a loss in fp32 that was computed in 16 bits once autocast had ended."""
@@ -213,3 +220,5 @@ class AutogradCalls(Part):
             loss=self._here.loss.at_once(),
             summed=self._summed_in_half(reached),
         )
+        if self._here.over:  # an optimizer has stepped within it
+            self._here.forward.clear()

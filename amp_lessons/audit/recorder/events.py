@@ -108,13 +108,14 @@ class Backward(Event):
     ``scaler`` is the one whose scale the loss was multiplied by, None without; ``factor`` is the number that
     the last operation multiplied the loss by, 1 for none, ``again`` says that it went backward before,
     ``cast`` that something near it was cast to another dtype. ``autocast`` is the dtype that backward ran
-    under; autocast was entered in those of ``forward`` since the last step. ``reached`` holds the optimizers
-    whose parameters got gradients. ``scalers_called`` holds "scale" where a scaler was given a loss since the
-    last step. ``loss`` is the loss, unscaled, where reading it costs nothing. It was ``made_at`` one line,
-    ``cast_at`` another, and the context that was still open began ``autocast_at`` a third. ``averaged`` says
-    that it is a mean as it is, ``summed`` in which 16-bit dtype the gradients were added to others.
-    ``inside`` is what its graph is made of and ``part_in_half`` a part of it that autocast would have kept in
-    fp32, where this step is looked at closely.
+    under, None where a framework held the context open, which a script cannot leave; autocast was entered in
+    those of ``forward`` since the last step. ``reached`` holds the optimizers whose parameters got gradients.
+    ``scalers_called`` holds "scale" where a scaler was given a loss since the last step. ``loss`` is the
+    loss, unscaled, where reading it costs nothing. It was ``made_at`` one line, ``cast_at`` another, and the
+    context that was still open began ``autocast_at`` a third. ``averaged`` says that it is a mean as it is,
+    ``summed`` in which 16-bit dtype the gradients were added to others. ``inside`` is what its graph is made
+    of and ``part_in_half`` a part of it that autocast would have kept in fp32, where this step is looked at
+    closely.
     """
 
     dtype: torch.dtype
@@ -146,7 +147,7 @@ class Backward(Event):
     def by_hand(self) -> frozenset[torch.dtype]:
         """The dtypes in 16 bits that it went through without autocast, of weights that are not."""
         inside = self.inside
-        if inside is None or self.forward or inside.weights or inside.compiled:
+        if inside is None or self.forward or inside.compiled or (inside.weights and not inside.masters):
             return frozenset()
         return inside.halves
 

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 import torch
 import torch.nn.functional as F
-from torch import Tensor
+from torch import Tensor, nn
 
 from amp_lessons.audit.recorder.events import LARGE_NUMBER
 from amp_lessons.audit.recorder.later import may_read
@@ -46,25 +46,37 @@ def has_casts(tensor: Tensor) -> bool:
 class Inside(NamedTuple):
     """What the graph of a loss is made of: the dtypes in 16 bits of what was computed, and of the weights.
 
-    ``compiled`` says that a part of it is compiled code, which may have entered autocast by itself.
+    ``masters`` says that weights in more bits were cast to one of them for what was computed, ``compiled``
+    that a part of it is compiled code, which may have entered autocast by itself.
     """
 
     halves: frozenset[torch.dtype]
     weights: frozenset[torch.dtype]
+    masters: bool
     compiled: bool
 
 
-def look_inside(tensor: Tensor) -> Inside:
-    """Walk through the graph of a loss."""
+def look_inside(tensor: Tensor, is_copy: Callable[[Tensor], bool]) -> Inside:
+    """Walk through the graph of a loss; a weight that ``is_copy`` was cast from one that is stepped."""
     halves: set[torch.dtype] = set()
     weights: set[torch.dtype] = set()
-    compiled = False
+    masters = compiled = False
     for node in _below(tensor.grad_fn, lambda node: True, _MOST_LOOKED_AT):
         compiled = compiled or "Compiled" in node.name()
         variable = getattr(node, "variable", None)
-        dtypes = [each.dtype for each in node._input_metadata] if variable is None else [variable.dtype]
-        (halves if variable is None else weights).update(_HALVES.intersection(dtypes))
-    return Inside(frozenset(halves), frozenset(weights), compiled)
+        if variable is None:
+            cast_to = _HALVES.intersection(each.dtype for each in node._input_metadata)
+            halves |= cast_to
+            masters = masters or (bool(cast_to) and _casts_a_weight(node))
+        elif variable.dtype in _HALVES:
+            weights.add(variable.dtype)
+            masters = masters or is_copy(variable)
+    return Inside(frozenset(halves), frozenset(weights), masters, compiled)
+
+
+def _casts_a_weight(node: Any) -> bool:
+    given = [getattr(before, "variable", None) for before, _ in node.next_functions]
+    return "ToCopy" in node.name() and any(isinstance(each, nn.Parameter) for each in given)
 
 
 class PartInHalf(NamedTuple):

@@ -239,7 +239,8 @@ class OptimizerCalls(Part):
         self._known.book.applied(parameters_of(optimizer))
         self._known.stepped.add(id(optimizer))
         self._here.over, self._here.penalty = True, None
-        self._here.forward.clear()
+        if not self._here.backwards:  # the pass that steps it within may go on to others
+            self._here.forward.clear()
         loss = self._known.loss_of(optimizer)
         done = events.StepDone(
             step=self._log.steps,

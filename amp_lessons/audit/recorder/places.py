@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import gc
+import inspect
 import linecache
 import os
 import sys
@@ -55,6 +56,19 @@ def called_by_own_code() -> bool:
     while frame is not None and frame.f_code.co_filename.startswith(_HANDS_ON):
         frame = frame.f_back  # type: ignore[assignment]
     return frame is not None and is_own(frame.f_code.co_filename)
+
+
+def opened_by_library() -> bool:
+    """Whether a library opened a context, not by a manager of its own that a person's code has entered."""
+    frame = sys._getframe(1)
+    while frame is not None and _only_opens(frame.f_code):
+        frame = frame.f_back  # type: ignore[assignment]
+    return frame is not None and not is_own(frame.f_code.co_filename)
+
+
+def _only_opens(code: CodeType) -> bool:
+    manager = code.co_flags & inspect.CO_GENERATOR and not is_own(code.co_filename)
+    return bool(manager) or code.co_filename.startswith(_HANDS_ON)
 
 
 @contextmanager

@@ -53,7 +53,8 @@ class Here(threading.local):
         self.clipped = False
         self.over = False  # a step has been asked for since the last backward pass
         self.forward: set[torch.dtype] = set()  # autocast was entered in
-        self.autocasts: list[tuple[events.Line, bool]] = []  # those that are open: since when, whether on
+        # those that are open: since when, whether on, whether a library holds them open
+        self.autocasts: list[tuple[events.Line, bool, bool]] = []
         # autograd's count of operations where autocast was switched, and whether it was on from there
         self.switches: deque[tuple[int, bool]] = deque(maxlen=_MOST_SWITCHES)
         self.evaluating_since: events.Line = None  # where ``eval`` was last called

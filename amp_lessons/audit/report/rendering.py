@@ -69,7 +69,7 @@ def what_ran(report: Report) -> Iterator[str]:
     ran, steps_seen = report.precision, report.steps
     if ran is None or not steps_seen:
         return
-    parts = [_say_autocast(ran)]
+    parts = [_say_autocast(ran, "by FSDP or by hand" if _in_shards(report) else "by hand")]
     named = [item for layer in report.layers.values() for item in layer.dtype_names.items()]
     if weights := {dtype: None for name, dtype in named if "." not in name and name != "output"}:
         parts.append(f"weights in {listed(list(weights))}")
@@ -86,11 +86,15 @@ def what_ran(report: Report) -> Iterator[str]:
     yield f"What ran: {', '.join(parts)}."
 
 
-def _say_autocast(ran: PrecisionSeen) -> str:
+def _in_shards(report: Report) -> bool:
+    return any(layer.part or (report.ranks and not layer.replicated) for layer in report.layers.values())
+
+
+def _say_autocast(ran: PrecisionSeen, by_hand: str) -> str:
     if ran.autocast_names:
         return f"{listed(ran.autocast_names)} autocast"
     off = "autocast asked for, and switched off" if ran.autocast_off else "no autocast"
-    return f"{listed(ran.by_hand_names)} by hand, {off}" if ran.by_hand_names else off
+    return f"{listed(ran.by_hand_names)} {by_hand}, {off}" if ran.by_hand_names else off
 
 
 def sections_of(report: Report, most_layers: int = MOST_LAYERS) -> Iterator[Section]:

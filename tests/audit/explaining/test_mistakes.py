@@ -66,12 +66,16 @@ def _what_is_said_of_mixed_switches() -> list[str]:
         torch.backends.cuda.matmul.fp32_precision = "tf32"
         torch.get_float32_matmul_precision()
 
-    return [audit.explain(each).name for each in heard(mix)]
+    def mix_in_cudnn():
+        torch.backends.cudnn.rnn.fp32_precision = "ieee"
+        _ = torch.backends.cudnn.allow_tf32
+
+    return [audit.explain(each).name for make in (mix, mix_in_cudnn) for each in heard(make)]
 
 
 def test_old_and_new_switches_for_tf32_mixed_are_explained():
     with multiprocessing.get_context("fork").Pool(1) as child:  # the settings stay as they are here
-        assert child.apply(_what_is_said_of_mixed_switches) == ["old_and_new_switches"]
+        assert child.apply(_what_is_said_of_mixed_switches) == ["old_and_new_switches"] * 2
 
 
 @pytest.mark.gpu

@@ -378,4 +378,39 @@ for step in range(4):
 """,
         "fp16 autocast, weights in fp32, scaler on",
     ),
+    "masters in fp32, cast by hand, beside an embedding in bf16": (
+        """
+class Cast(nn.Linear):
+    def forward(self, x):
+        return F.linear(x, self.weight.to(x.dtype))
+
+embedding, head = nn.Embedding(10, 8).bfloat16(), Cast(8, 10, bias=False)
+optimizer = torch.optim.AdamW([*embedding.parameters(), *head.parameters()], 1e-2)
+for step in range(12):
+    tokens = torch.randint(0, 10, (4, 6))
+    loss = F.cross_entropy(head(F.rms_norm(embedding(tokens), (8,))).float().flatten(0, 1), tokens.flatten())
+    optimizer.zero_grad()
+    loss.backward()
+    optimizer.step()
+""",
+        "What ran: bf16 by hand, no autocast, weights in",
+    ),
+    "optimizers that step within the backward pass, one a weight": (
+        """
+optimizers = {weight: torch.optim.Adam([weight], 1e-3) for weight in model.parameters()}
+
+def step_at_once(weight):
+    optimizers[weight].step()
+    optimizers[weight].zero_grad()
+
+for weight in model.parameters():
+    weight.register_post_accumulate_grad_hook(step_at_once)
+for step in range(6):
+    inputs, targets = batch()
+    with bf16():
+        loss = F.cross_entropy(model(inputs), targets)
+    loss.backward()
+""",
+        "What ran: bf16 autocast, weights in fp32.",
+    ),
 }

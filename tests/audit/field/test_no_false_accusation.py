@@ -128,3 +128,40 @@ def test_a_rate_that_moves_no_weight_in_fp32_either_loses_nothing_to_rounding(sc
 def test_a_small_rate_that_fp32_would_keep_loses_its_updates():
     constant = lambda opt: torch.optim.lr_scheduler.ConstantLR(opt, 1.0)  # noqa: E731
     assert "updates_rounded_away" in codes(train_in_bfloat16(constant, 1e-4, steps=3))
+
+
+FRAMEWORK = """
+import contextlib, torch
+
+def fit(training_step):
+    with half():
+        training_step()
+
+@contextlib.contextmanager
+def half():
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        yield
+"""
+
+
+@pytest.mark.parametrize("whose", ["the framework's", "the script's"])
+def test_a_backward_pass_in_a_context_is_a_mistake_of_who_holds_it_open(whose):
+    """Lightning's manual optimization calls a whole training step under its own autocast."""
+    framework: dict = {}
+    exec(compile(FRAMEWORK, "/lib/python3/site-packages/framework/loop.py", "exec"), framework)
+    model = nn.Linear(8, 1)
+    optimizer = torch.optim.SGD(model.parameters(), 0.1)
+
+    def training_step() -> None:
+        optimizer.zero_grad()
+        model(torch.randn(4, 8)).float().square().mean().backward()
+        optimizer.step()
+
+    with audit.watch() as seen:
+        if whose == "the framework's":
+            framework["fit"](training_step)
+        else:
+            with framework["half"]():
+                training_step()
+    assert what_ran(seen.report) == "What ran: bf16 autocast, weights in fp32."
+    assert codes(seen.report) == (set() if whose == "the framework's" else {"backward_in_autocast"})
