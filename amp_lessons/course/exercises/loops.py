@@ -363,7 +363,7 @@ def not_scaled(run: Run, most: float = 1.0) -> Iterator[Finding]:
             "scaler_kept",
             f"the scaler had counted {scaled[0].clean} steps before the first batch: it, or its state, is "
             "left from an earlier call, of another model and perhaps in another dtype, whose scale says "
-            "nothing about this one, and which decided whether it is enabled",
+            "nothing about this one",
             "make the scaler inside the function: a default argument, a global variable and an attribute "
             "of the function live as long as the process",
         )
