@@ -166,7 +166,7 @@ def size_that_fits(text: str, room_in: float, most: float) -> float:
 
     It is never less than can be read.
     """
-    drawn = TextPath((0, 0), text, size=most, prop=FontProperties("DejaVu Sans", weight="bold"))
+    drawn = TextPath((0, 0), text, size=most, prop=FontProperties(family="DejaVu Sans", weight="bold"))
     return max(SMALL, most * min(1.0, room_in * 72 / drawn.get_extents().width))
 
 
