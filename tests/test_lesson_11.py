@@ -158,7 +158,7 @@ def test_where_the_engine_drew_a_text_its_log_ratios_have_a_mean_below_zero():
     trainer, engine = (each.log_softmax(-1) for each in (logits, logits.bfloat16().double()))
     drawn, likely = ((each.exp() * (trainer - engine)).sum(-1).mean() for each in (engine, trainer))
     assert drawn < 0 < likely
-    assert "Where the engine drew it, log ratios have a mean below zero" in text("11", "ratio-why")
+    assert "In what the engine drew, log ratios average below zero" in text("11", "ratio-why")
 
 
 def test_the_lesson_s_fp8_cache_has_a_scale_for_each_token_and_head_and_a_scale_of_one_loses_small_keys():

@@ -37,6 +37,7 @@ def said(width: int, rows: int, gpu: str) -> str:
     return " ".join(f"{each.text} {each.because}" for each in found.verdict if "FP8" in each.text)
 
 
+@pytest.mark.few
 @pytest.mark.parametrize(
     ("gpu", "recipe"), [("H100 SXM", "`rowwise`"), ("B200 SXM", "`MXFP8BlockScaling()`"), ("L4", "`rowwise`")]
 )

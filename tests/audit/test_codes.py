@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 from collections import defaultdict
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 from typing import NamedTuple
 
@@ -40,11 +41,16 @@ class Made(NamedTuple):
     code: str
 
 
-def made() -> Iterator[Made]:
+@cache
+def made() -> tuple[Made, ...]:
     """Find every finding whose code stands where it is made; a choice between two stands for both.
 
     Those that have a row are functions, called as their code.
     """
+    return tuple(_made())
+
+
+def _made() -> Iterator[Made]:
     for path in MODULES:
         module = path.relative_to(PACKAGE).as_posix()
         for node in ast.walk(ast.parse(path.read_text("utf-8"))):
@@ -65,6 +71,7 @@ def literals(node: ast.expr) -> Iterator[str]:
         yield node.value
 
 
+@cache
 def strings() -> set[str]:
     """List every string outside of the rules: a code may also be picked from a table."""
     trees = [ast.parse(path.read_text("utf-8")) for path in MODULES if path.parent != ROOM]

@@ -354,6 +354,7 @@ parallel.run(lambda: print("started") or time.sleep(100), 2, timeout_s=90)
 """
 
 
+@pytest.mark.thorough
 def test_ranks_end_when_the_notebook_is_killed(tmp_path):
     script = tmp_path / "script.py"  # whose top level may be run once only: there is no guard in it
     script.write_text(SCRIPT)
@@ -424,6 +425,7 @@ CELL = textwrap.dedent("""
 
 
 @pytest.mark.slow
+@pytest.mark.thorough
 def test_in_a_kernel_a_cells_function_runs_and_its_interrupt_and_its_death_end_it():
     from jupyter_client.manager import start_new_kernel
 

@@ -91,7 +91,7 @@ class Bench:
                 run = Run(drawn, worker.call(train, Handle(0), self.given(drawn)))
             if found := find(run):
                 seen = worker.call(f"{_THERE}:audited", Handle(0), self.given(drawn), train)
-                raise Rejected(*_with_lines(run, found, seen), *self._comparisons(run, run))
+                raise Rejected(*_with_audit(run, found, seen), *self._comparisons(run, run))
             runs.append(run)
         poisoned = next(run for run in runs if run.problem.poisoned)
         yield from _what_holds(self.applied, runs)
@@ -124,9 +124,7 @@ class Bench:
 
 def mistakes(run: Run) -> list[Finding]:
     """List the independent mistakes of one run, the root cause first."""
-    problem = run.problem
-    when = f"seen when {_COUNTED[len(problem.poisoned)]} batches overflow in fp16" if problem.poisoned else ""
-    when = "seen when dtype is torch.bfloat16" if problem.dtype == torch.bfloat16 else when
+    problem, when = run.problem, _when(run.problem)
     found = first(conduct(run, when))
     if found is not None:
         return [found]
@@ -137,6 +135,12 @@ def mistakes(run: Run) -> list[Finding]:
         each.append(first(history(run)))
     root = [one for one in each if one is not None]
     return [replace(one, message=f"{one.message} ({when})" if when else one.message) for one in root]
+
+
+def _when(problem: Problem) -> str:
+    if problem.dtype == torch.bfloat16:
+        return "seen when dtype is torch.bfloat16"
+    return f"seen when {_COUNTED[len(problem.poisoned)]} batches overflow in fp16" if problem.poisoned else ""
 
 
 def conduct(run: Run, when: str) -> Iterator[Finding]:
@@ -164,38 +168,15 @@ def _raised(run: Run, when: str) -> Finding:
         return common_findings.blocking(f"called exit(), or raised {kinds[0]}")
     if any(dtype != torch.float32 for dtype in run.told["weight_dtypes"]):
         finding = rules.dtypes.half_parameters()
-    elif "does not require grad" in text or (not run.seen and run.told["without_graph"]):
-        finding = rules.loss.no_graph()
-    elif (
-        "checks were recorded for" in text
-        and run.seen
-        and not run.seen[-1].begun
-        and not math.isfinite(run.seen[-1].loss)
-    ):
-        finding = rules.steps.step_without_backward(left_out=True)
     elif "checks were recorded prior" in text and run.seen:
-        finding = _updated_without_a_check(run)
-    elif "backward through the graph" in text and not any(run.seen[-1].filled):
-        finding = rules.loss.graph_used_twice(
-            "torch.autograd.grad, for a gradient penalty say, had gone through the loss before, and freed "
-            "its graph",
-            "this exercise asks for the gradient of the loss alone; a penalty needs create_graph=True, which "
-            "keeps the graph",
-        )
-    elif "have the same dtype" in text:
-        finding = failed(
-            "cast_by_hand",
-            "an operation met a 16-bit and a 32-bit tensor: something was cast by hand where autocast is off",
-            "remove the casts by hand and run forward and loss inside torch.autocast",
-        )
+        direct, left = run.seen[-1].called("optimizer.step", directly=True), run.seen[-1].left
+        given = direct[-1].gradients if direct else None  # inf, or divided by the scale by hand
+        if given is not None and left is not None and not given.norm() > left.norm() / 4:
+            finding = rules.scaler.step_bypasses_scaler("optimizer.step() was called directly")
+    elif not run.seen and run.told["without_graph"]:
+        finding = rules.loss.no_graph()
     elif "non-finite, so it cannot be clipped" in text:
         finding = rules.scaler.clip_raises_on_overflow()
-    elif "keyword argument 'device_type'" in text:
-        finding = failed(
-            "old_autocast",
-            "torch.cuda.amp.autocast is the old spelling for CUDA only, and takes no device_type",
-            "write torch.autocast(device_type, dtype=dtype)",
-        )
     elif run.order and run.order[-1] in dict(problem.poisoned) and "inf checks" not in text:
         finding = rules.scaler.stops_at_overflow(": ".join(filter(None, [kinds[0], text[:300]])))
     if finding is None:
@@ -203,28 +184,6 @@ def _raised(run: Run, when: str) -> Finding:
         return replace(said, message=f"{said.message} ({when})" if when else said.message)
     place = f" [PyTorch noticed in {raised.line}]" if raised.line else ""
     return replace(finding, message=f"{finding.message}{f', {when}' if when else ''}{place}")
-
-
-def _updated_without_a_check(run: Run) -> Finding | None:
-    """Say why the scaler had looked at no gradients, where the gradients tell: divided by hand, or
-    overflowed.
-    """
-    entry, names = run.seen[-1], [call.name for call in run.seen[-1].calls]
-    if run.problem.accumulation_steps > 1 and not {"scaler.step", "optimizer.step"} & set(names):
-        return rules.scaler.update_every_batch()
-    direct = entry.called("optimizer.step", directly=True)
-    if not direct or entry.left is None:
-        return None
-    given = direct[-1].gradients
-    if not given.isfinite().all():
-        return rules.scaler.step_bypasses_scaler("optimizer.step() was called directly")
-    if not given.norm() < entry.left.norm() / 4:
-        return None
-    return rules.scaler.update_without_step(
-        "after optimizer.step(), of which the scaler knows nothing: the gradients had been divided by hand",
-        "leave the division to scaler.unscale_(optimizer), which also looks for inf, and the step to "
-        "scaler.step(optimizer)",
-    )
 
 
 # --- in which dtype forward, loss and backward ran
@@ -303,13 +262,9 @@ def coverage(run: Run) -> Iterator[Finding]:
         yield _optimizer_unused()
     first_weights = run.seen[0].weights
     if not torch.equal(run.start, first_weights):
-        rounded = [d for d in _HALVES if torch.equal(run.start.to(d).float(), first_weights)]
-        how = "whatever the model had learned is lost"
-        if rounded:
-            how = f"rounded to {dtype_name(rounded[0])}, as a cast of the model there and back does"
         yield failed(
             "weights_reset",
-            f"the weights were changed before the first batch: {how}",
+            "the weights were changed before the first batch: what the model had learned is lost, or rounded",
             "train the model as it is passed in",
         )
 
@@ -331,13 +286,10 @@ def _batches(run: Run) -> Iterator[Finding]:
     if len(seen) < len(wanted) and bad:
         yield rules.scaler.stops_at_overflow()
     if len(seen) < len(wanted):
-        steps, batches = problem.accumulation_steps, len(problem.batch_sizes)
-        full = problem.epochs * (batches // steps * steps)
-        left_over = ": those left over at the end of an epoch were not" if len(seen) == full else ""
         yield failed(
             "batches_skipped",
             f"only {len(seen)} of {len(wanted)} batches were trained on ({problem.epochs} epochs of "
-            f"{batches} batches){left_over}",
+            f"{len(problem.batch_sizes)} batches)",
             "loop over the whole loader anew in each epoch",
         )
     size = len(seen) // problem.epochs
@@ -427,14 +379,9 @@ def not_scaled(run: Run, most: float = 1.0) -> Iterator[Finding]:
         )
     if window.scale > 1.0:
         yield rules.loss.scaled_loss_discarded(f"{window.scale:g}")
-    made = run.calls("GradScaler", "scale")
-    why = "no GradScaler was used"
-    if any(not call.enabled for call in made):
+    why = f"backward began with a gradient of {window.last.begun[-1]:g}"
+    if any(not call.enabled for call in run.calls("GradScaler", "scale")):
         why = "the GradScaler is switched off in fp16: enabled=False, or made for a device that is not there"
-    elif scaled:
-        why = "the loss scale is 1"
-    elif made:
-        why = "a GradScaler was made, but scaler.scale(loss) was never called"
     hint = "multiply the loss before backward: a torch.amp.GradScaler does, made once and enabled in fp16"
     yield rules.loss.loss_not_scaled(why, _vanished(window), hint=hint)
 
@@ -533,10 +480,6 @@ def overflow(window: Window) -> Iterator[Finding]:
     alone = window.left_out and not window.overflowed and bool(window.after.isfinite().all())
     if alone or not (window.moved or window.moved_within):
         return
-    looked_at = [call.gradients for call in window.called("unscale_")]
-    noticed = any(not gradients.isfinite().all() for gradients in looked_at)
-    if window.given is not None and window.given.isfinite().all() and not noticed:
-        yield rules.scaler.overflow_hidden()
     if window.called("optimizer.step", directly=True):
         yield rules.scaler.step_bypasses_scaler("optimizer.step() was called directly")
     if window.given is None:
@@ -551,24 +494,15 @@ def scale_after_overflow(windows: list[Window]) -> Iterator[Finding]:
         owners = [{call.owner for call in each.called("scale")} for each in (window, later)]
         another = bool(owners[1] - owners[0])
         if window.overflowed and later.last.begun and not scales[2] < scales[1]:
-            given = [call.gradients for call in window.called("unscale_", "optimizer.step")]
-            if not another and given and given[-1].isfinite().all():
-                yield rules.scaler.overflow_hidden()
             if not another:
                 yield rules.scaler.scale_never_lowered(scales[1], scales[2])
             yield rules.scaler.scaler_recreated()
-        if scales[2] > scales[1] and owners[0] and another:
+        updated, begun = window.called("updated"), later.called("scale")
+        forgets = updated and begun and begun[0].clean < updated[-1].clean and scales[2] < scales[0]
+        if another and ((scales[2] > scales[1] and owners[0]) or forgets):
             yield rules.scaler.scaler_recreated()
-        updated = window.called("updated")
-        if updated and later.called("scale") and later.scale > updated[-1].scale:
+        if updated and begun and later.scale > updated[-1].scale:
             yield rules.scaler.scale_reset(f"from {updated[-1].scale:g} back to {later.scale:g}")
-        begun = later.called("scale")
-        if scales[2] < scales[0] and updated and begun and begun[0].clean < updated[-1].clean and another:
-            yield rules.scaler.scaler_recreated(
-                "it knows the scale of the old one, but counts clean steps from 0 again, so that with short "
-                "epochs the scale never grows",
-                "make one GradScaler before the first epoch, or hand its whole state on",
-            )
 
 
 # --- why an update is not the one it should be
@@ -594,7 +528,7 @@ def _update(window: Window, wrong: list[Window]) -> Iterator[Finding]:
     of_short = torch.stack([gradient for _, gradient in window.truths]).mean(0)
     if window.close(window.gradient) or window.close(of_short):
         return
-    for explain in (stepped, _accumulation, _clipping, no_step, _factor, gradients):
+    for explain in (_accumulation, no_step, _factor, _clipping, gradients):
         yield from explain(window)
     wrong.append(window)
 
@@ -609,64 +543,14 @@ def _wrong_update(window: Window) -> Finding:
     return rules.steps.wrong_update("the update", how_far, hint)
 
 
-def stepped(window: Window) -> Iterator[Finding]:
-    """Find two steps for a batch, and a step past the scaler on gradients that were still scaled."""
-    direct, stepped = window.called("optimizer.step", directly=True), window.called("optimizer.step")
-    if direct and len(direct) < len(stepped):
-        yield rules.steps.double_step(
-            how="scaler.step(optimizer) and optimizer.step() were both called, the latter without inf check",
-            hint="scaler.step(optimizer) calls optimizer.step() itself; remove the other call",
-        )
-    if len(stepped) > len(window.entries):
-        yield rules.steps.double_step()
-    if direct and window.scale > 1 and window.given is not None and not window.called("unscale_"):
-        large = window.given.norm() > math.sqrt(window.scale) * window.gradient.norm()
-        if large or not window.given.isfinite().all():
-            yield rules.steps.optimizer_step_direct(window.scale)
-
-
 def _clipping(window: Window) -> Iterator[Finding]:
-    """Name the mistake in clipping to ``max_norm``; the optimizer knows what weights may not show."""
-    limit, given, scale = window.problem.max_norm, window.given, window.scale
-    wanted = window.wanted(window.gradient)
+    """Say how the gradient that was applied differs from one clipped to ``max_norm``."""
+    limit, given, wanted = window.problem.max_norm, window.given, window.wanted(window.gradient)
     if limit is None or given is None or not given.any():
         return
     if bool((given - wanted).norm() <= window.problem.tolerance * wanted.norm()):
         return
-    norm, found, right = float(window.gradient.norm()), float(given.norm()), float(wanted.norm())
-    rescaled = window.begun / scale
-    if abs(rescaled - 1) > 0.01:
-        yield rules.loss.loss_rescaled(
-            "the gradient that was to be clipped",
-            rescaled,
-            "the loss was multiplied by that before backward",
-            "scale the loss by the scaler and by nothing else, and clip its gradients",
-        )
-    clips, unscaled = window.called("clip"), window.called("unscale_")
-    by_hand = _divided_by_hand(window)
-    if clips and unscaled:  # what was clipped had its true size, and what was clipped was divided once more
-        before = near(float(unscaled[-1].gradients.norm()), right)
-        by_hand = near(clips[0].norm, norm) and (before or near(clips[-1].limit, limit))
-    if scale > 1 and near(found * scale, right) and by_hand:
-        yield rules.steps.unscaled_twice(scale)
-    scaled = (
-        scale > 1 and unscaled and window.left is not None and not same(unscaled[-1].gradients, window.left)
-    )
-    if scaled and (found < 0.5 * right or near(found, limit / scale)):
-        directly = bool(window.called("unscale_", directly=True))
-        how = "before scaler.unscale_(optimizer)" if directly else "without scaler.unscale_"
-        divided = next((n for n in (1, 2) if near(found, limit / scale**n)), 0)
-        which = (
-            "",
-            ", which is max_norm divided by the scale",
-            ", which is max_norm divided by the scale twice",
-        )
-        yield rules.steps.clip_before_unscale(
-            f"{how}, while they were still multiplied by {scale:g}",
-            f"the update has norm {found:.3g}{which[divided]}",
-        )
-    if scale > 1 and near(found * scale, norm) and not near(found * scale, limit):
-        yield rules.steps.unscaled_twice(scale)
+    norm, found = float(window.gradient.norm()), float(given.norm())
     if float(given @ window.gradient) / (norm * found) < 0.998:
         yield failed(
             "clipped_piecewise",
@@ -675,86 +559,17 @@ def _clipping(window: Window) -> Iterator[Finding]:
             "clip all parameters together by their total norm: "
             "torch.nn.utils.clip_grad_norm_(model.parameters(), max_norm)",
         )
-    if near(found, norm) and norm > limit:
-        yield _never_clipped(window, norm)
-    which_norm = ""
-    if scale > 1 and near(found, limit / scale) and not any(near(clip.limit, limit) for clip in clips):
-        which_norm = (
-            f"; it is max_norm divided by the loss scale {scale:g}, but after scaler.unscale_ gradients have "
-            "their true size"
-        )
-    elif len(clips) > 1:
-        which_norm = f"; clip_grad_norm_ was called {len(clips)} times for this batch"
+    clips = [f"one of norm {clip.norm:.4g} to {clip.limit:.4g}" for clip in window.called("clip")]
+    told = f"was called to clip {', then '.join(clips)}" if clips else "was not called for this batch"
+    unclipped = near(found, norm) and norm > limit
     yield failed(
-        "wrong_max_norm",
+        "not_clipped" if unclipped else "wrong_max_norm",
         f"a gradient of norm {norm:.4g} was applied with norm {found:.4g}, where max_norm={limit:g} asks for "
-        f"{right:.4g}{which_norm}",
-        "clip all parameters in one call, to max_norm itself, by the norm that clip_grad_norm_ takes by "
-        "default; it leaves gradients below max_norm as they are",
+        f"{float(wanted.norm()):.4g}: clip_grad_norm_ {told}",
+        "in every dtype and for every batch, once the gradients have their true size, clip all parameters in "
+        "one call to max_norm itself; keep list(model.parameters()) if you keep them, for a generator is "
+        "used up after one pass",
     )
-
-
-def _divided_by_hand(window: Window) -> bool:
-    """Whether the scaler was given gradients that had been divided by the scale already.
-
-    Where the true norm is above ``max_norm``, clipping scaled gradients leaves the same; so a window is asked
-    in which it is below.
-    """
-    limit = window.problem.max_norm or math.inf
-    for each in window.run.windows:
-        unscaled, norm = each.called("unscale_"), float(each.gradient.norm())
-        if not each.overflowed and unscaled and norm <= 0.85 * limit:
-            return near(float(unscaled[-1].gradients.norm()), norm)
-    return False
-
-
-def _never_clipped(window: Window, norm: float) -> Finding:
-    limit, clips = window.problem.max_norm, window.run.calls("clip")
-    applied = f"a gradient of norm {norm:.4g} was applied although max_norm is {limit:g}"
-    after = [call.gradients for call in window.called("update", "zero_grad", "stepped")]
-    if any(g.any() and window.given is not None and not same(g, window.given) for g in after):
-        return rules.steps.clip_after_step(f"a gradient of norm {norm:.4g}")
-    first_window, *others = window.run.windows
-    smaller = any(each.gradient.norm() > first_window.gradient.norm() for each in others if not each.poisoned)
-    later_norms = [call.norm for each in others for call in each.called("clip")]
-    alone = smaller and first_window.called("clip") and not later_norms
-    used_up = alone or any(norm == 0 for norm in later_norms)
-    if used_up and _changed_before_step(first_window) and not any(map(_changed_before_step, others)):
-        return failed(
-            "not_clipped",
-            f"only the first batch's gradients were clipped; later one of norm {norm:.4g} was applied "
-            f"although max_norm is {limit:g}: what is kept in a variable may be used up after one pass, as "
-            "model.parameters() is, a generator, or may switch the clip off",
-            "call model.parameters() for every batch, or keep list(model.parameters())",
-        )
-    if window.problem.dtype == torch.bfloat16:  # the runs before this one were in fp16, and clipped
-        return failed(
-            "not_clipped",
-            f"{applied}; in fp16 it was clipped: is the clip inside a branch?",
-            "clip whatever the dtype; unscale_ of a scaler that is disabled does nothing",
-        )
-    why = "it was not clipped, or not by its total norm, or to a threshold above it"
-    if clips and not any(call.gradients.any() for call in clips):
-        why = "clip_grad_norm_ was called before there were any gradients, that is before backward"
-    elif clips and not window.called("clip"):
-        why = "clip_grad_norm_ was called for other batches, and not for this one: is it inside a branch?"
-    for call in window.called("clip"):
-        if not near(call.norm, total := float(call.gradients.norm())):
-            why = (
-                f"clip_grad_norm_ took {call.norm:.4g} for the norm of gradients whose total norm is "
-                f"{total:.4g}: was it given another norm_type, or only some of the parameters?"
-            )
-    return failed(
-        "not_clipped",
-        f"{applied}: {why}",
-        "once the gradients have their true size, clip the norm of all of them together, as "
-        "torch.nn.utils.clip_grad_norm_ does; clip_grad_value_ limits single numbers, not the norm",
-    )
-
-
-def _changed_before_step(window: Window) -> bool:
-    unscaled, stepped = window.called("unscaled"), window.called("scaler.step")
-    return bool(unscaled and stepped) and not same(unscaled[0].gradients, stepped[0].gradients)
 
 
 def _window_cleared(what: str, hint: str) -> Finding:
@@ -769,9 +584,6 @@ def _accumulation(window: Window) -> Iterator[Finding]:
     began = [call.name for call in window.last.calls[:1]]
     if stepped and began == ["scaler.step"] and left is not None and not same(stepped[-1].gradients, left):
         yield rules.steps.step_before_backward("the backward pass of the window's last batch")
-    early = any(entry.called("unscale_", directly=True) for entry in window.entries[:-1])
-    if len(window.called("update")) > 1 or early:
-        yield rules.scaler.update_every_batch()
     if any(entry.called("zero_grad") for entry in window.entries[:-1]):
         yield _window_cleared(
             "only the last batch of it was applied",
@@ -798,12 +610,7 @@ def no_step(window: Window) -> Iterator[Finding]:
     """Say why the weights did not move."""
     if window.moved:
         return
-    calls = window.last.called("zero_grad", "scaler.step", "optimizer.step", directly=True)
     if window.called("optimizer.step", "scaler.step"):
-        if len(calls) > 1 and calls[0].name == "zero_grad":
-            yield rules.steps.gradients_cleared()
-        if window.scale > 1 and window.left is not None and not window.left.any():
-            yield rules.loss.scale_too_small(window.begun, _vanished(window))
         if window.called("scaler.step") and window.given is None:
             yield failed(
                 "step_refused",
@@ -838,20 +645,15 @@ def no_step(window: Window) -> Iterator[Finding]:
 
 
 def _factor(window: Window) -> Iterator[Finding]:
-    """Name the mistake behind an update that lost its small gradients, or has a wrong length."""
+    """Name the mistake behind an update of a wrong length."""
     factor, scale, begun, size = window.factor, window.scale, window.begun, window.size
-    small, left = window.problem.dtype == torch.float16 and begun < 2**6, window.left
-    if small and left is not None and (left / begun - window.gradient).norm() > 0.1 * window.gradient.norm():
-        yield rules.loss.scale_too_small(begun, _vanished(window))
-    if begun > 1 and near(factor, begun):
+    if begun >= 2 and near(factor, begun):
         yield failed(
             "gradients_still_scaled",
             f"the update is {begun:g} times too large, exactly the loss scale: the gradients were applied "
             "without being unscaled",
             "call scaler.step(optimizer), which divides the gradients by the scale first",
         )
-    if scale > 1 and near(factor, 1 / scale):
-        yield rules.steps.unscaled_twice(scale)
     weight = begun / scale
     if abs(weight - 1) > 0.01 and near(factor, weight):
         seen = f"the loss was multiplied by {weight:.4g} before backward"
@@ -964,25 +766,7 @@ def _wrong_values(run: Run, seen: Tensor, losses: Tensor, sizes: Tensor) -> Iter
             f"the history holds losses divided by accumulation_steps: {shown}",
             "log the loss before dividing it, or multiply it back",
         )
-    true = [
-        run.problem.truth(e.weights, b) for e, b in zip(run.seen, run.order, strict=True) if b is not None
-    ]
     others = list(_other_quantities(seen, losses, sizes, steps, by_sample))
-    if len(true) == len(run.seen) and not others:  # within 5 % of a norm a loss may lie by chance
-        norms = (
-            torch.tensor([float(g.norm()) for _, g in true], dtype=torch.float64)
-            .reshape(losses.shape)
-            .mean(1)
-        )
-        finite = seen.isfinite()
-        overflowed = "" if finite.all() else ", and inf or NaN after an overflow"
-        if finite.any() and bool(((seen - norms).abs() <= 0.05 * norms)[finite].all()):
-            yield failed(
-                "history_not_mean",
-                "the history is within 5 % of the mean norm of the gradients, which clip_grad_norm_ returns, "
-                f"instead of the mean loss: {_instead(seen[finite][0], mean[finite][0])}{overflowed}",
-                _ADVICE,
-            )
     what, numbers = others[0] if others else ("something else", shown)
     yield failed(
         "history_not_mean", f"the history is not the mean loss of each epoch but {what}: {numbers}", _ADVICE
@@ -1016,22 +800,39 @@ def _other_quantities(
 # --- what a report says beside
 
 
-_GENERAL = ("raised", "wrong_update")
+# what numbers or an exception say, and not why: where the audit knows a cause, that is said instead
+_OPEN = {
+    "raised",
+    "overflow_not_skipped",
+    "scale_never_lowered",
+    "weights_changed",
+    "wrong_update",
+    "other_gradient",
+    "gradients_changed",
+    "gradients_changed_before_unscale",
+    "clipped_piecewise",
+    "not_clipped",
+    "wrong_max_norm",
+    "step_refused",
+    "steps_too_rarely",
+    "no_step",
+}
+_SYMPTOMS = {"always_overflows", "gradients_all_zero", "no_gradients", "weights_broken"}
 
 
-def _with_lines(run: Run, mistakes: list[Finding], seen: list[list[str]]) -> list[Finding]:
-    """Add the line of a mistake that the audit has seen too, and what else it has seen of a general one."""
-    where = bed.as_raised(run.told["raised"]).line if run.told["raised"] else ""
-    lines = {code: line for code, _, _, line in seen}
+def _with_audit(run: Run, mistakes: list[Finding], seen: list[list[str]]) -> list[Finding]:
+    """Let the audit say why, where it can, and in which line it has seen a mistake too."""
     root, *others = mistakes
-    if root.code in _GENERAL and seen:
-        code, message, hint, _ = seen[0]
-        if root.code == "raised":
-            place = f" [PyTorch noticed in {where}]" if where else ""
-            return [failed(code, f"{message}{place}", hint), *others]
-        return [replace(root, message=f"{root.message}; seen as well: {message}"), *others]
-    if lines.get(root.code) and "line " not in root.message:
-        root = replace(root, message=f"{root.message} [{lines[root.code]}]")
+    causes = [each for each in seen if each[0] not in _SYMPTOMS]
+    if root.code in _OPEN and causes:
+        code, message, hint, _ = causes[0]
+        when = _when(run.problem)
+        where = bed.as_raised(run.told["raised"]).line if run.told["raised"] else ""
+        message += (f" ({when})" if when else "") + (f" [PyTorch noticed in {where}]" if where else "")
+        return [failed(code, message, hint), *others]
+    line = next((line for code, _, _, line in seen if code == root.code), "")
+    if line and "line " not in root.message:
+        root = replace(root, message=f"{root.message} [{line}]")
     return [root, *others]
 
 

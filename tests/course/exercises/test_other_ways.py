@@ -15,9 +15,9 @@ from tools.new_exercise import EXERCISES
 
 CATALOG = (*exercises.catalog(), *shelf.interview_tasks())
 WAYS = [
-    pytest.param(exercise, way, id=f"{exercise.id}-{way.title}")
+    pytest.param(exercise, way, id=f"{exercise.id}-{way.title}", marks=pytest.mark.thorough if place else ())
     for exercise in CATALOG
-    for way in exercise.other_ways
+    for place, way in enumerate(exercise.other_ways)
 ]
 
 

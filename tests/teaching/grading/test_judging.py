@@ -57,12 +57,16 @@ needs_namespaces = pytest.mark.skipif(
 )
 
 
-def answer(source: str, limits: Limits):
-    """Return what ``attempt()`` of this source returns in a worker behind the wall."""
-    with (
-        walled_host(limits, 200.0) as host,
-        Worker(host, {"source": source, "names": ["attempt"]}) as worker,
-    ):
+@pytest.fixture(scope="module")
+def host():
+    """Start one host behind the wall for all tests whose attempts leave it alive."""
+    with walled_host(Limits(), 300.0) as started:
+        yield started
+
+
+def answer(host, source: str):
+    """Return what ``attempt()`` of this source returns in a worker of this host."""
+    with Worker(host, {"source": source, "names": ["attempt"]}) as worker:
         return worker.call(Handle(0))
 
 
@@ -71,19 +75,19 @@ def answer(source: str, limits: Limits):
     "module",
     ["shelf", "checking", "bed", "small_formats.mistakes", f"{CODES}.check", f"{CODES}.solution"],
 )
-def test_no_answer_and_no_judge_can_be_imported(module):
+def test_no_answer_and_no_judge_can_be_imported(host, module):
     with pytest.raises(Raised, match=r"^(ModuleNotFound|Import)Error"):
-        answer(f"def attempt():\n    import amp_lessons.course.exercises.{module}", Limits())
+        answer(host, f"def attempt():\n    import amp_lessons.course.exercises.{module}")
 
 
 @needs_namespaces
-def test_what_of_ours_runs_there_needs_nothing_that_is_hidden():
+def test_what_of_ours_runs_there_needs_nothing_that_is_hidden(host):
     folder = Path(exercises.__file__).parent
     files = [each.relative_to(folder) for each in folder.rglob("*_there.py")]
     names = [".".join(("amp_lessons.course.exercises", *each.with_suffix("").parts)) for each in files]
     assert names
     source = f"def attempt():\n    import importlib\n    for each in {names!r}: importlib.import_module(each)"
-    answer(source, Limits())
+    answer(host, source)
 
 
 def test_what_its_processes_take_together_is_limited():
@@ -96,11 +100,11 @@ def attempt():
             time.sleep(60)
     time.sleep(60)
 """
-    with pytest.raises((EndedError, Ended)):
-        answer(source, Limits(memory_bytes=2**30))
+    with pytest.raises((EndedError, Ended)), walled_host(Limits(memory_bytes=2**30), 200.0) as host:
+        answer(host, source)
 
 
-def test_an_attempt_may_hold_a_data_class_with_annotations_as_text():
+def test_an_attempt_may_hold_a_data_class_with_annotations_as_text(host):
     source = """
 from __future__ import annotations
 from dataclasses import dataclass
@@ -110,7 +114,7 @@ class Pair:
 def attempt():
     return Pair(3).one
 """
-    assert answer(source, Limits()) == 3
+    assert answer(host, source) == 3
 
 
 def test_a_submission_that_patches_the_judge_patches_nothing():

@@ -27,40 +27,48 @@ needs_namespaces = pytest.mark.skipif(
 )
 
 
-def answer(body: str, limit_s: float = 60.0, limits: Limits = SMALL):
-    """Return what ``attempt()``, with this body, returns in a worker behind the wall, or how it fails."""
+@pytest.fixture(scope="module")
+def host(tmp_path_factory):
+    """Start one host for all tests whose attempts leave it alive."""
+    (tmp_path_factory.getbasetemp() / "secret").write_text("points")
+    with walled_host(SMALL, 300.0) as started:
+        yield started
+
+
+def answer(host, body: str, limit_s: float = 60.0, limits: Limits = SMALL):
+    """Return what ``attempt()``, with this body, returns in a worker of this host, or how it fails."""
     source = "def attempt():\n" + "\n".join(f"    {line}" for line in body.splitlines())
     payload = {"source": source, "names": ["attempt"]}
-    within = worker.Limits(limit_s, limits.memory_bytes)
-    with walled_host(limits, limit_s + limits.start_s) as host:
-        try:
-            with worker.Worker(host, payload, within) as attempt:
-                return attempt.call(Handle(0))
-        except worker.Raised as raised:
-            return raised
+    try:
+        with worker.Worker(host, payload, worker.Limits(limit_s, limits.memory_bytes)) as attempt:
+            return attempt.call(Handle(0))
+    except worker.Raised as raised:
+        return raised
 
 
-def test_what_an_attempt_returns_comes_back():
-    assert answer("return 3") == 3
+def test_what_an_attempt_returns_comes_back(host):
+    assert answer(host, "return 3") == 3
 
 
 @needs_namespaces
-def test_nothing_is_to_be_seen_or_written(tmp_path):
-    secret = tmp_path / "secret"
-    secret.write_text("points")
+def test_nothing_is_to_be_seen_or_written(host, tmp_path_factory):
+    secret = tmp_path_factory.getbasetemp() / "secret"
+    assert secret.exists()
     said = answer(
+        host,
         f"""import os, pathlib
 there = [os.path.exists(path) for path in ({str(secret)!r}, "/root/.ssh", "/home", "/var", "/etc/passwd")]
 import amp_lessons.teaching.grading.wall as wall
 writable = [path for path in ("/", "/usr", os.path.dirname(wall.__file__)) if os.access(path, os.W_OK)]
-return any(there), len(writable), len([name for name in os.listdir("/proc") if name.isdecimal()])"""
+return any(there), len(writable), len([name for name in os.listdir("/proc") if name.isdecimal()])""",
     )
     assert said == (False, 0, 2)  # its host and itself
 
 
 @needs_namespaces
-def test_there_is_no_network():
+def test_there_is_no_network(host):
     said = answer(
+        host,
         'import socket\nsocket.create_connection(("93.184.216.34", 80), 3)',
     )
     assert said.kinds[0] == "OSError"
@@ -68,16 +76,17 @@ def test_there_is_no_network():
 
 
 @needs_namespaces
-def test_the_solutions_are_not_to_be_had():
-    said = answer("from amp_lessons.course.exercises.decode_bits.solution import decode_bits")
+def test_the_solutions_are_not_to_be_had(host):
+    said = answer(host, "from amp_lessons.course.exercises.decode_bits.solution import decode_bits")
     assert said.kinds[0] in ("ImportError", "ModuleNotFoundError")
     looks = "import amp_lessons, glob, os\nroot = os.path.dirname(amp_lessons.__file__)\n"
-    assert answer(f"{looks}return glob.glob(root + '/**/solution.py', recursive=True)") == []
+    assert answer(host, f"{looks}return glob.glob(root + '/**/solution.py', recursive=True)") == []
 
 
 @needs_namespaces
-def test_it_kills_nobody():
+def test_it_kills_nobody(host):
     said = answer(
+        host,
         """import os, signal
 killed = []
 for pid in (os.getppid(), -1, *range(2, 500)):
@@ -85,7 +94,7 @@ for pid in (os.getppid(), -1, *range(2, 500)):
         if pid != os.getpid(): os.kill(pid, signal.SIGKILL); killed.append(pid)
     except OSError:
         pass
-return killed"""
+return killed""",
     )
     assert said == [1]  # its host, the first process there, which outlives that signal
 
@@ -94,7 +103,8 @@ return killed"""
 def test_without_namespaces_limits_still_hold_and_the_output_says_so(monkeypatch):
     without = processes.Surroundings(apart=False, as_stranger=False)
     monkeypatch.setattr(processes, "surroundings", lambda: without)
-    home = answer("import os\nreturn os.getcwd()")
+    with walled_host(SMALL, 60.0) as host:
+        home = answer(host, "import os\nreturn os.getcwd()")
     assert not Path(home).exists()
     assert what_became_of("hog = []\nwhile True: hog.append(bytearray(2**24))") in ("ended", "raised")
     assert what_became_of("while True: pass") == "ended"
@@ -103,7 +113,8 @@ def test_without_namespaces_limits_still_hold_and_the_output_says_so(monkeypatch
 
 def what_became_of(body: str) -> str:
     try:
-        return "raised" if isinstance(answer(body, limit_s=4.0), worker.Raised) else "answered"
+        with walled_host(SMALL, 4.0 + SMALL.start_s) as host:
+            return "raised" if isinstance(answer(host, body, limit_s=4.0), worker.Raised) else "answered"
     except (worker.Ended, EndedError):
         return "ended"
 
@@ -129,9 +140,9 @@ def test_what_does_not_answer_ends(body):
 
 
 @needs_namespaces
-def test_nothing_is_left_in_the_background():
+def test_nothing_is_left_in_the_background(host):
     source = "import subprocess, sys\nsubprocess.Popen(['sleep', '918273'], start_new_session=True)\nreturn 1"
-    said = answer(source)
+    said = answer(host, source)
     assert said == 1
     assert not running("918273")
 

@@ -42,8 +42,8 @@ wrong(
 )
 wrong(
     "update_every_batch",
-    "update_every_batch",
-    "within a window",
+    "update_before_step",
+    "before scaler.step",
     (UPDATE, ""),
     (ZERO, ZERO + "            scaler.update()\n"),
 )
@@ -83,7 +83,7 @@ wrong(
 wrong(
     "undivided_and_unscaled",
     "loss_not_scaled",
-    "never called",
+    "gradient of 1",
     (BACKWARD, "            loss.backward()\n"),
     (STEP, "                optimizer.step()\n"),
     (UPDATE, ""),
@@ -171,8 +171,8 @@ wrong(
 )
 wrong(
     "left_over_clipped_before_the_scaler_looks",
-    "overflow_hidden",
-    "clip_grad_value_",
+    "clip_before_unscale",
+    "value by value",
     LEFT_OVER,
     after_the_epoch(
         "torch.nn.utils.clip_grad_value_(model.parameters(), 1e3)",
@@ -278,13 +278,13 @@ wrong(
 wrong(
     "stops_before_the_batches_left_over",
     "batches_skipped",
-    "those left over at the end",
+    "only 6 of 10",
     ("            with torch", "            if i >= len(loader) // accumulation_steps * accumulation_steps:\n                break\n            with torch"),
 )  # fmt: skip
 wrong(
     "steps_on_a_window_of_nothing_but_nan",
     "step_without_backward",
-    "had been left out",
+    "no backward pass in between",
     (BACKWARD, "            if torch.isfinite(loss):\n    " + BACKWARD),
 )
 

@@ -22,13 +22,13 @@ right = TABLE.variant
 wrong(
     "clip_before_unscale", "clip_before_unscale", "before scaler.unscale_", (UNSCALE + CLIP, CLIP + UNSCALE)
 )
-wrong("never_unscaled", "clip_before_unscale", "without scaler.unscale_", (UNSCALE, ""))
+wrong("never_unscaled", "clip_before_unscale", "still multiplied", (UNSCALE, ""))
 wrong("clip_after_step", "clip_after_step", "after the step", (UNSCALE + CLIP + STEP, STEP + CLIP))
 wrong("clip_after_update", "clip_after_step", "after the step", (UNSCALE + CLIP, ""), (UPDATE, UPDATE + CLIP))
 wrong(
     "clip_before_backward",
     "not_clipped",
-    "before there were any gradients",
+    "one of norm 0",
     (UNSCALE + CLIP, ""),
     (BACKWARD, CLIP + BACKWARD),
     (ZERO, ""),
@@ -37,7 +37,7 @@ wrong(
 wrong(
     "clip_before_forward",
     "not_clipped",
-    "before there were any gradients",
+    "one of norm 0",
     (CLIP, ""),
     (ZERO, ZERO + CLIP),
 )
@@ -50,13 +50,13 @@ wrong(
 wrong(
     "clipped_where_the_loss_is_large",
     "not_clipped",
-    "called for other batches",
+    "not called for this batch",
     (CLIP, "            if loss > max_norm:\n    " + CLIP),
 )
 wrong(
     "clipped_again_to_half",
     "wrong_max_norm",
-    "called 2 times",
+    ", then one of norm",
     (CLIP, CLIP + CLIP.replace("max_norm)", "max_norm / 2)")),
 )
 wrong(
@@ -65,23 +65,23 @@ wrong(
     "single values",
     (CLIP, CLIP.replace("clip_grad_norm_", "clip_grad_value_") + CLIP),
 )
-wrong("not_clipped", "not_clipped", "not clipped", (CLIP, ""))
+wrong("not_clipped", "not_clipped", "not called for this batch", (CLIP, ""))
 wrong(
     "norm_measured_only",
     "not_clipped",
-    "not clipped",
+    "not called for this batch",
     (CLIP, CLIP.replace("clip_grad_norm_(model.parameters(), max_norm)", f"get_total_norm({GRADS})")),
 )
 wrong(
     "clipped_in_fp16_only",
     "not_clipped",
-    "in fp16 it was clipped",
+    "seen when dtype is torch.bfloat16",
     (CLIP, "            if dtype == torch.float16:\n    " + CLIP),
 )
 wrong(
     "clipped_where_the_scaler_is_enabled",
     "not_clipped",
-    "is the clip inside a branch?",
+    "seen when dtype is torch.bfloat16",
     (UNSCALE + CLIP, f"            if scaler.is_enabled():\n    {UNSCALE}    {CLIP}"),
 )
 wrong(
@@ -96,7 +96,7 @@ wrong(
 wrong(
     "clips_values_at_max_norm",
     "not_clipped",
-    "not by its total norm",
+    "not called for this batch",
     (CLIP, CLIP.replace("clip_grad_norm_", "clip_grad_value_")),
 )
 wrong(
@@ -111,7 +111,7 @@ wrong(
 wrong(
     "clips_the_head_only",
     "not_clipped",
-    "only some of the parameters",
+    "called to clip one of norm",
     (CLIP, CLIP.replace("model.", "model.head.")),
 )
 wrong(
@@ -178,7 +178,7 @@ wrong(
 wrong(
     "largest_value_clipped",
     "not_clipped",
-    "norm_type",
+    "called to clip one of norm",
     ("max_norm)\n", "max_norm, norm_type=float('inf'))\n"),
 )
 
@@ -188,12 +188,12 @@ OVER_SCALE = CLIP.replace("max_norm)", "max_norm / scaler.get_scale())")
 wrong(
     "norms_logged",
     "history_not_mean",
-    "norm of the gradients",
+    "instead of",
     (CLIP, CLIP.replace("torch", "norm = torch", 1)),
     ("loss.item()", "norm.item()"),
 )
-wrong("threshold_divided", "wrong_max_norm", "divided by the loss scale", (CLIP, OVER_SCALE))
-wrong("threshold_divided_instead", "clip_before_unscale", "the scale twice", (UNSCALE + CLIP, OVER_SCALE))
+wrong("threshold_divided", "wrong_max_norm", "called to clip one of norm", (CLIP, OVER_SCALE))
+wrong("threshold_divided_instead", "clip_before_unscale", "still multiplied", (UNSCALE + CLIP, OVER_SCALE))
 wrong("unscaled_by_hand", "unscaled_twice", "twice", (UNSCALE, BY_HAND))
 wrong(
     "unscaled_and_stepped_by_hand",
@@ -205,15 +205,20 @@ wrong(
 wrong(
     "generator_used_up",
     "not_clipped",
-    "only the first batch",
+    "one of norm 0",
     ("    history = []\n", "    history, parameters = [], model.parameters()\n"),
     (CLIP, CLIP.replace("model.parameters()", "parameters")),
 )
-wrong("loss_multiplied", "loss_rescaled", "times the right one", ("scale(loss)", "scale(loss * max_norm)"))
+wrong(
+    "loss_multiplied",
+    "wrong_max_norm",
+    "called to clip one of norm",
+    ("scale(loss)", "scale(loss * max_norm)"),
+)
 wrong(
     "threshold_scaled_after_unscale",
     "not_clipped",
-    "a threshold above it",
+    "called to clip one of norm",
     (CLIP, CLIP.replace("max_norm)", "max_norm * scaler.get_scale())")),
 )
 

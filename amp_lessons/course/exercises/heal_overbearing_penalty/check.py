@@ -82,7 +82,7 @@ def _update(window: Window) -> Iterator[Finding]:
     if not bool((rest - weight * of_norm).norm() <= 0.2 * window.applied.norm()):
         weight = math.nan  # the rest is something else
     yield from _weight(window, weight)
-    yield from chain(loops.stepped(window), _changed(window))
+    yield from _changed(window)
     yield rules.steps.wrong_update(
         "the update",
         "it is neither that of the loss nor that of loss and penalty",

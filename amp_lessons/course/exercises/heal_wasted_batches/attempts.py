@@ -31,8 +31,8 @@ wrong(
 )
 wrong(
     "unscale_moved_only",
-    "update_every_batch",
-    "within a window",
+    "update_before_step",
+    "before scaler.step",
     (UPDATE + ZERO, ZERO + outside(UPDATE)),
 )
 wrong(

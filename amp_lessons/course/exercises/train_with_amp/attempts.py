@@ -130,7 +130,7 @@ wrong(
 wrong(
     "init_scale_one",
     "loss_not_scaled",
-    "scale is 1",
+    "gradient of 1",
     ("GradScaler(device_type, ", "GradScaler(device_type, init_scale=1.0, "),
 )
 wrong(
@@ -160,8 +160,8 @@ wrong(
 wrong("optimizer_step_direct", "optimizer_step_direct", "directly", (STEP, "            optimizer.step()\n"))
 wrong(
     "optimizer_step_direct_without_update",
-    "optimizer_step_direct",
-    "optimizer.step()",
+    "gradients_still_scaled",
+    "without being unscaled",
     (STEP + UPDATE, "            optimizer.step()\n"),
 )
 wrong(
@@ -173,9 +173,12 @@ wrong(
         "            if scaler.is_enabled():\n                scaler.unscale_(optimizer)\n            optimizer.step()\n",
     ),
 )
-wrong("both_steps", "double_step", "both", (STEP, STEP + "            optimizer.step()\n"))
+wrong("both_steps", "double_step", "twice", (STEP, STEP + "            optimizer.step()\n"))
 wrong(
-    "optimizer_step_then_scaler_step", "double_step", "both", (STEP, "            optimizer.step()\n" + STEP)
+    "optimizer_step_then_scaler_step",
+    "gradients_still_scaled",
+    "without being unscaled",
+    (STEP, "            optimizer.step()\n" + STEP),
 )
 wrong("scaler_step_twice", "double_step", "twice", (STEP, STEP + STEP))
 wrong("no_update", "no_update", "scaler.update()", (UPDATE, ""))
@@ -301,8 +304,8 @@ wrong(
     (AUTOCAST, AUTOCAST.replace("with ", "with torch.no_grad(), ")),
 )
 wrong("loss_detached", "no_graph", "detach", ("scaler.scale(loss)", "scaler.scale(loss.detach())"))
-wrong("clip_before_unscale", "gradients_changed_before_unscale", "still multiplied", (STEP, CLIP + STEP))
-wrong("clip_then_unscale", "gradients_changed_before_unscale", "threshold", (STEP, CLIP + UNSCALE + STEP))
+wrong("clip_before_unscale", "clip_before_unscale", "still multiplied", (STEP, CLIP + STEP))
+wrong("clip_then_unscale", "clip_before_unscale", "threshold", (STEP, CLIP + UNSCALE + STEP))
 wrong(
     "nan_to_num",
     "overflow_hidden",
@@ -315,8 +318,8 @@ wrong(
 )
 wrong(
     "clip_value_hides_overflow",
-    "overflow_hidden",
-    "before the scaler could see",
+    "clip_before_unscale",
+    "value by value",
     (STEP, "            torch.nn.utils.clip_grad_value_(model.parameters(), 60000.0)\n" + STEP),
 )
 wrong(
@@ -354,8 +357,8 @@ wrong(
 )
 wrong(
     "inputs_cast_without_autocast",
-    "cast_by_hand",
-    "by hand",
+    "raised",
+    "must have the same dtype",
     (AUTOCAST, "            if True:\n"),
     ("model(inputs)", "model(inputs.to(dtype))"),
 )
@@ -462,8 +465,8 @@ wrong(
 )
 wrong(
     "errors_swallowed",
-    "step_refused",
-    "swallowed",
+    "no_update",
+    "without scaler.update()",
     (
         STEP + UPDATE,
         "            try:\n    " + STEP + "            except RuntimeError:\n                pass\n",
@@ -528,8 +531,8 @@ wrong(
 )
 wrong(
     "old_autocast",
-    "old_autocast",
-    "takes no device_type",
+    "raised",
+    "device_type",
     ("torch.autocast(device_type, dtype=dtype)", 'torch.cuda.amp.autocast(device_type="cuda")'),
 )
 wrong(
@@ -748,7 +751,7 @@ wrong(
 wrong(
     "backward_left_out_at_nan",
     "step_without_backward",
-    "had been left out",
+    "no backward pass in between",
     (BACKWARD, "            if loss.isfinite():\n    " + BACKWARD),
 )
 wrong(
@@ -822,14 +825,14 @@ wrong(
 wrong(
     "gradient_penalty_without_a_graph",
     "graph_used_twice",
-    "a gradient penalty",
+    "the graph of the first",
     (BACKWARD, f"            {PENALTY})\n" + BACKWARD),
 )
 
 wrong(
     "cast_there_and_back",
     "weights_reset",
-    "rounded to fp16",
+    "rounded",
     (EPOCHS, "    model.half().float()\n" + EPOCHS),
 )
 wrong(

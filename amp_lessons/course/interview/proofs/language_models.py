@@ -395,15 +395,15 @@ def head_fp32() -> dict[str, object]:
     assert all(FORMATS["bf16"].spacing(abs(each)) >= 1 for each in of_texts.tolist())
     gaps = {}
     for dtype in (torch.float16, torch.float32):
-        pairs = [torch.tensor([0.0, -gap], dtype=dtype, requires_grad=True) for gap in range(200)]
-        gaps[dtype] = next(gap for gap, pair in enumerate(pairs) if pair.softmax(0)[1] == 0)
-        lost = pairs[gaps[dtype]]
+        pairs = {tenth / 10: torch.tensor([0.0, -tenth / 10], dtype=dtype) for tenth in range(2000)}
+        gaps[dtype] = next(gap for gap, pair in pairs.items() if pair.softmax(0)[1] == 0)
+        lost = pairs[gaps[dtype]].requires_grad_()
         (gradient,) = torch.autograd.grad(lost.softmax(0)[1].log(), lost)
         assert gradient.isnan().any()
         assert math.isclose(lost.log_softmax(0)[1].item(), -gaps[dtype], rel_tol=1e-3)
     return {
-        "gap_fp16": gaps[torch.float16],
-        "gap_fp32": gaps[torch.float32],
+        "gap_fp16": f"{gaps[torch.float16]:g}",
+        "gap_fp32": f"{gaps[torch.float32]:g}",
         "logit": logit,
         "spacing": f"{spacing:g}",
         "probability": f"{math.exp(spacing / 2) - 1:.0%}",
