@@ -101,6 +101,18 @@ def test_the_picture_follows_keyboard_mouse_and_touch_and_the_address_follows_it
     assert chosen.locator("option:checked").text_content() == "bf16"
 
 
+HATCHES = """() => [...document.querySelectorAll(".amp-live svg pattern")].map(({ id }) =>
+  document.getElementById(id).closest("svg").checkVisibility())"""
+
+
+@pytest.mark.parametrize("width", [390, 1280])
+def test_bars_have_their_hatches_whichever_drawing_is_shown(open_page, width):
+    """A fill by a name is that of the first drawing with it, and none where that one is not rendered."""
+    page = open_page("index", width=width)
+    live(page)
+    assert set(page.evaluate(HATCHES)) == {True}
+
+
 @pytest.mark.parametrize("name", ["index", "03_loss_scaling", "symptoms", "search", "cards", "explain"])
 def test_hostile_addresses_change_nothing(open_page, name):
     page = open_page(name, HOSTILE)
