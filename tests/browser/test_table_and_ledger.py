@@ -69,9 +69,10 @@ def test_typing_a_name_explains_it_and_lists_what_contains_it(lesson, atlas):
     assert lesson.errors == []
 
 
-def test_the_table_scrolls_by_keyboard(lesson, atlas):
+def test_the_table_fits_beside_the_file_browser_and_scrolls_by_keyboard(lesson, atlas):
     search(atlas, "")
     region = atlas.get_by_role("region", name="Table of operations")
+    assert region.evaluate("each => each.scrollWidth <= each.clientWidth")
     region.focus()
     lesson.page.keyboard.press("PageDown")
     lesson.page.wait_for_function("element => element.scrollTop > 0", arg=region.element_handle())

@@ -109,6 +109,12 @@ def with_caption(frame: Image.Image, caption: str) -> Image.Image:
     return Image.fromarray(np.vstack([np.asarray(frame), caption_strip(caption, frame.width)]))
 
 
+def without_caption(picture: Image.Image, caption: str) -> Image.Image:
+    """Return what ``with_caption`` made without the strip that it added."""
+    strip = caption_strip(caption, picture.width)
+    return picture.crop((0, 0, picture.width, picture.height - len(strip)))
+
+
 def caption_strip(caption: str, width_px: int) -> np.ndarray:
     """Return a white strip of ``width_px`` with the caption on it, as (height, width, 3) bytes."""
     width = max(20, round(width_px / DPI * 13))

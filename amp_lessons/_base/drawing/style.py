@@ -166,8 +166,22 @@ def size_that_fits(text: str, room_in: float, most: float) -> float:
 
     It is never less than can be read.
     """
-    drawn = TextPath((0, 0), text, size=most, prop=FontProperties("DejaVu Sans", weight="bold"))
-    return max(SMALL, most * min(1.0, room_in * 72 / drawn.get_extents().width))
+    return max(SMALL, most * min(1.0, room_in * 72 / _points_wide(text, most, "bold")))
+
+
+def end_that_fits(text: str, room_in: float, size: float) -> str:
+    """Return the end of a dotted name, which tells most, that takes ``room_in`` inches at most."""
+    start = 0
+    shown = text
+    while _points_wide(shown, size) > room_in * 72:
+        start += 1
+        shown = f"…{text[start:]}"
+    return shown
+
+
+def _points_wide(text: str, size: float, weight: str = "normal") -> float:
+    drawn = TextPath((0, 0), text, size=size, prop=FontProperties(family="DejaVu Sans", weight=weight))
+    return float(drawn.get_extents().width)
 
 
 @contextmanager

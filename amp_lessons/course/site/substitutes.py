@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import base64
+import io
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -12,8 +13,9 @@ from pathlib import Path
 import nbformat
 from markupsafe import Markup
 from nbformat import NotebookNode
+from PIL import Image
 
-from amp_lessons._base.drawing.picture import SCROLLING_BOX
+from amp_lessons._base.drawing.picture import SCROLLING_BOX, without_caption
 from amp_lessons._base.text import prose
 from amp_lessons.course import clinic, views
 from amp_lessons.course.exercises import shelf as exercises
@@ -85,20 +87,31 @@ def _showing(cell: NotebookNode, made: Markup, unseen: bool) -> NotebookNode:
 
 
 def _picture_to_file(output: NotebookNode, cell: NotebookNode, view: str, head: Head, shelf: Shelf) -> None:
-    """Put a picture into a file, which is loaded when it comes into view; a live view goes around it."""
+    """Put a picture into a file, which is loaded when it comes into view; a live view goes around it.
+
+    Its caption stands below it, as text of the page; in the file it would stand once more.
+    """
     name = f"pictures/{head.number}-{cell.id}.png"
     path = shelf.out / name
     path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_bytes(base64.b64decode(output.data["image/png"]))
-    width, height = _size_of(path)
+    caption, drawn = captions(output.data["text/plain"], view)
+    shown = without_caption(Image.open(io.BytesIO(base64.b64decode(output.data["image/png"]))), drawn)
+    shown.save(path)
     picture = Markup(
         '<figure class="picture">{5}<a href="{0}"><picture>{4}'
         '<img class="amp-paper" loading="lazy" src="{0}" width="{1}" height="{2}" alt="{3}">'
         '</picture></a></div><figcaption aria-hidden="true">{3}</figcaption></figure>'
-    ).format(
-        name, width, height, output.data["text/plain"], _for_phones(path, cell.source, view), SCROLLING_BOX
-    )
+    ).format(name, *shown.size, caption, _for_phones(path, cell.source, view), SCROLLING_BOX)
     output.data = {"text/html": _around(picture, cell.id, view, head, shelf)}
+
+
+def captions(text: str, view: str) -> tuple[str, str]:
+    """Return the caption of a stored picture, and what is drawn below it: a patient's question, instead.
+
+    ``text`` is what the notebook stores beside the picture.
+    """
+    caption, _, more = text.partition("\n")
+    return caption, more if view == "Patient" else re.sub(r"^\[\w+\] ", "", caption)
 
 
 def _for_phones(beside: Path, source: str, view: str) -> Markup:
@@ -111,8 +124,10 @@ def _for_phones(beside: Path, source: str, view: str) -> Markup:
     narrow = getattr(views, view)(*given, **named).picture.narrow
     path = beside.with_suffix(".narrow.png")
     path.write_bytes(narrow.png())
+    with Image.open(path) as image:
+        width, height = image.size
     source_of = '<source media="(max-width: 500px)" srcset="pictures/{}" width="{}" height="{}">'
-    return Markup(source_of).format(path.name, *_size_of(path))
+    return Markup(source_of).format(path.name, width, height)
 
 
 def _around(picture: Markup, cell_id: str, view: str, head: Head, shelf: Shelf) -> Markup:
@@ -143,13 +158,6 @@ _HOW = (
 _ELSEWHERE = {
     "BitView": Markup('<p class="way"><a href="float.html">Flip bits on a page of their own</a></p>'),
 }
-
-
-def _size_of(path: Path) -> tuple[int, int]:
-    from PIL import Image
-
-    with Image.open(path) as image:
-        return image.size
 
 
 # --- what asks something of a reader

@@ -2,18 +2,24 @@
 
 from __future__ import annotations
 
+import base64
 import gzip
 import html
+import io
 import os
 import re
 from html.parser import HTMLParser
 from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
+import nbformat
+import numpy as np
 import pytest
 from nbformat.v4 import new_code_cell, new_markdown_cell, new_output
+from PIL import Image
 
 from amp_lessons import quizzes
+from amp_lessons._base.drawing.picture import with_caption, without_caption
 from amp_lessons.audit.explaining.message import all_messages
 from amp_lessons.course.exercises import shelf
 from amp_lessons.course.lessons import shipped
@@ -24,6 +30,7 @@ from amp_lessons.course.site.explain import wording
 from amp_lessons.course.site.glossary import term_id
 from amp_lessons.course.site.questions import behind_questions, question_html
 from amp_lessons.course.site.shell import Page, html_of
+from amp_lessons.course.site.substitutes import captions
 from amp_lessons.formats import FORMATS
 from tests.course.site.sites import whole_site
 
@@ -145,6 +152,27 @@ def test_a_question_is_right_at_the_right_answer(pages):
     assert all(
         choice.why in each["data-said"] for each, choice in zip(buttons, question.choices, strict=True)
     )
+
+
+def stored_pictures():
+    """Yield lesson, view, text and picture of each output that a notebook stores with a picture."""
+    for head in shipped.heads():
+        for cell in nbformat.read(shipped.originals() / head.file, 4).cells:
+            for output in cell.get("outputs", ()):
+                if "image/png" in output.get("data", {}):
+                    view = re.findall(r"\bviews\.(\w+)\(", cell.source)[-1]
+                    picture = Image.open(io.BytesIO(base64.b64decode(output.data["image/png"])))
+                    yield f"{head.number}-{cell.id}", view, output.data["text/plain"], picture
+
+
+def test_a_stored_picture_says_what_stands_beside_it_and_on_a_page_it_says_so_once():
+    found = list(stored_pictures())
+    assert len(found) > 50
+    for name, view, text, picture in found:
+        caption, drawn = captions(text, view)
+        assert caption, name
+        again = with_caption(without_caption(picture, drawn), drawn)
+        assert np.array_equal(np.asarray(again), np.asarray(picture)), name
 
 
 def a_quiz(id="formats.count"):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
 
 from amp_lessons import clinic, views
@@ -77,3 +78,20 @@ def test_a_curve_is_said_in_words():
     assert "of the last nan" in describe(clinic.loss_curve("past_the_scaler"))
     assert "the averaged weights" in describe(clinic.loss_curve("average_in_half"))
     assert describe(clinic.loss_curve("fp32")).endswith("no loss scaling.")
+
+
+def test_in_the_gallery_no_scale_is_drawn_over_a_word():
+    picture = views.loss_curves(range(1, 7)).picture
+    picture.png()
+    words = [text for axes in picture.figure.axes for text in axes.texts]
+    assert [text.get_text() for text in words] == ["NaN"]
+    for text in words:
+        box = text.get_window_extent()
+        lines = [line for axes in picture.figure.axes for line in axes.lines]
+        drawn = np.concatenate([line.get_transform().transform(line.get_path().vertices) for line in lines])
+        assert not any(box.contains(x, y) for x, y in drawn)
+
+
+def test_a_curve_beside_the_loss_is_spoken_of_where_there_is_one():
+    assert "dotted" not in views.loss_curves(range(1, 7)).caption
+    assert "dotted" in views.loss_curves(range(7, 13)).caption

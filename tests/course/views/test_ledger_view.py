@@ -1,7 +1,9 @@
+from dataclasses import replace
 from functools import partial
 
 import pytest
 import torch
+from matplotlib.backends.backend_agg import FigureCanvasAgg
 from torch import nn
 from torch.nn import functional as F
 
@@ -100,3 +102,13 @@ def test_the_current_row_is_in_view_on_a_band_of_its_own(current):
 def test_a_row_without_tensors_can_be_said():
     row = Row("", "aten::empty", (), None, (), Policy.FP32)
     assert "empty is called with no tensors; the result is no tensor" in describe((row,), 1)
+
+
+def test_a_long_name_ends_before_the_next_column():
+    rows = [replace(row, module=f"model.layers.1.output.{row.module}") for row in LedgerView(NETWORKS).rows]
+    figure = ledger_picture(rows, 0).figure
+    FigureCanvasAgg(figure).draw()
+    words = {text.get_text(): text.get_window_extent() for text in figure.axes[0].texts}
+    names = [box for word, box in words.items() if word.startswith("…")]
+    assert names
+    assert max(box.x1 for box in names) < words["operation"].x0

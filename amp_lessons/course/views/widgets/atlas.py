@@ -105,7 +105,7 @@ _STYLE = Markup(
     ".amp-atlas caption {{ display: none }} "
     ".amp-atlas th, .amp-atlas td {{ padding: 0; text-align: left; border: 1px solid {paper}; "
     "white-space: nowrap }} "
-    ".amp-atlas th, .amp-atlas td span {{ padding: 3px 10px }} "
+    ".amp-atlas th, .amp-atlas td span {{ padding: 3px 6px }} "
     ".amp-atlas td span {{ display: block }}</style>"
 ).format(paper=PAPER, ink=INK)
 

@@ -10,7 +10,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from amp_lessons._base.drawing.picture import Picture
-from amp_lessons._base.drawing.style import ACCENT, GRID, INK, QUIET, SMALL, house_style
+from amp_lessons._base.drawing.style import ACCENT, GRID, INK, QUIET, SMALL, end_that_fits, house_style
 from amp_lessons.autocast import Cast, Ledger, RecordingError, Row
 from amp_lessons.course.views.base.controls import ControlValue, Slider, dropdown, row
 from amp_lessons.course.views.base.number_line import draw_chip
@@ -142,6 +142,7 @@ def _say_casts(casts: tuple[Cast, ...]) -> str:
 
 
 ROWS_IN_VIEW = 12
+_WIDTH = 9.0  # inches
 _CHIPS_PER_CELL = 4
 _CHIP_WIDTH = 0.051
 # Where each column begins, as a share of the width.
@@ -161,7 +162,7 @@ def ledger_picture(rows: Sequence[Row], current: int) -> Picture:
     first = min(max(0, current - ROWS_IN_VIEW + 3), max(0, len(rows) - ROWS_IN_VIEW))
     window = rows[first : first + ROWS_IN_VIEW]
     with house_style():
-        figure = Figure(figsize=(9, 0.29 * (len(window) + 1)))
+        figure = Figure(figsize=(_WIDTH, 0.29 * (len(window) + 1)))
         axes = figure.add_axes((0, 0, 1, 1))
         axes.set_axis_off()
         axes.set_xlim(0, 1)
@@ -185,6 +186,8 @@ def _draw_row(axes: Axes, line: int, row: Row, number: int, ran: bool) -> None:
     y = line + 0.5
     colour = INK if ran else QUIET
     texts = {"": str(number), "module": row.module or "(none)", "operation": _operation(row)}
+    room = _WIDTH * (_COLUMNS["operation"] - _COLUMNS["module"] - 0.01)
+    texts["module"] = end_that_fits(texts["module"], room, SMALL)
     for column, text in texts.items():
         axes.text(_COLUMNS[column], y, text, va="center", fontsize=SMALL, color=colour)
     if not ran:

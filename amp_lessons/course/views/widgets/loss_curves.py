@@ -31,8 +31,10 @@ def loss_curves(numbers: Sequence[int] = ALL) -> Still:
     curves = {number: clinic.loss_curve(clinic.LOSS_CURVES[number - 1]) for number in numbers}
     caption = (
         f"{len(curves)} trainings: the loss of each step, and dashed, where there is one, its loss scale "
-        "(right-hand axis). A dotted black curve was logged beside the loss."
+        "(right-hand axis)."
     )
+    if any(curve.beside for curve in curves.values()):
+        caption += " A dotted black curve was logged beside the loss."
     return Still(gallery_picture(curves), caption, "Numbered loss curves.", mark=MEASURED_MARK)
 
 
@@ -186,8 +188,10 @@ def _draw_losses(axes: Axes, curve: LossCurve) -> None:
     broken = [step for step, loss in zip(steps, curve.losses, strict=True) if not math.isfinite(loss)]
     if broken:
         axes.axvspan(broken[0], broken[-1], color=GRID, lw=0)
-        middle = (broken[0] + broken[-1]) / 2
-        axes.text(middle, 0.5, "NaN", transform=axes.get_xaxis_transform(), ha="center", color=INK)
+        # In the upper corner: from there the loss scale, which a gallery draws over it, has long fallen.
+        corner = (broken[-1], 1)
+        place = axes.get_xaxis_transform()
+        axes.annotate("NaN", corner, (-4, -3), place, "offset points", ha="right", va="top", color=INK)
     axes.set_xlim(0, len(curve.losses) + 1)
     axes.ticklabel_format(axis="y", useOffset=False)
     axes.xaxis.set_major_locator(MaxNLocator(integer=True, nbins=4))
