@@ -189,7 +189,7 @@ def serve() -> dict[str, object]:
         **{name: f"{each:.0f}" for name, each in gigabytes.items()},
         **{f"read_{name}": f"{each:.0f}" for name, each in read.items()},
         "read_several": f"{read['bf16'] / gpus:.0f}",
-        "room": f"{room:,.0f}",
+        "room": f"{round(room, -3):,.0f}",
         "limit": f"{FORMATS['fp8_e4m3'].max:g}",
         "users": users,
         "context": f"{context:,}",
@@ -199,8 +199,8 @@ def serve() -> dict[str, object]:
         "halved": f"{reading_ms(gigabytes['bf16'] + cache) / 2 / gpus:.0f}",
         "batch": f"{ridge:.0f}",
         "gpus": gpus,
-        "large_group": coarsest,
-        "small_group": finest,
+        "large_group": coarsest - 1,
+        "small_group": finest - 1,
         "outlier": f"{outlier:g}",
     }
 
