@@ -71,7 +71,7 @@ def test_lesson_09_says_the_same():
         each.get("id"): "".join(each["source"]) for each in json.loads(LESSON.read_text("utf-8"))["cells"]
     }
     rows = {row.split("|")[1].strip(): row for row in cells["choose"].splitlines() if row.startswith("| ")}
-    of = {"L4": "Ada (8.9)", "H100 SXM": "Hopper (9.0)", "MI300X": "MI300X, MI350"}
+    of = {"L4": "Ada (8.9: L4, RTX 40)", "H100 SXM": "Hopper (9.0: H100, H200)", "MI300X": "MI300X, MI350"}
     for gpu, row in of.items():
         choice = choice_for(gpu)
         assert f"`{choice.torchao}`" in rows[row]
