@@ -178,11 +178,11 @@ class AutogradCalls(Part):
             root
         )
 
-    def _is_copy(self, weight: Tensor) -> bool:
-        """Whether FSDP has made a weight for this pass, of shards that are what is stepped."""
+    def _is_copy(self, dtype: torch.dtype) -> bool:
+        """Whether FSDP has made the weights in a dtype for this pass, of shards that are what is stepped."""
         stepped = [each for of in self._known.of_this_thread().values() for each in parameters_of(of)]
         in_shards = any(hasattr(each, "placements") for each in stepped)
-        return in_shards and all(each.dtype != weight.dtype for each in stepped)
+        return in_shards and all(each.dtype != dtype for each in stepped)
 
     def _part_in_half(self, root: Tensor) -> graph.PartInHalf | None:
         """Look for a part of a loss in fp32 that was computed in 16 bits once autocast had ended."""

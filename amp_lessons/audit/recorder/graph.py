@@ -56,8 +56,8 @@ class Inside(NamedTuple):
     compiled: bool
 
 
-def look_inside(tensor: Tensor, is_copy: Callable[[Tensor], bool]) -> Inside:
-    """Walk through the graph of a loss; a weight that ``is_copy`` was cast from one that is stepped."""
+def look_inside(tensor: Tensor, is_copy: Callable[[torch.dtype], bool]) -> Inside:
+    """Walk through the graph of a loss; weights of a dtype that ``is_copy`` were cast from those stepped."""
     halves: set[torch.dtype] = set()
     weights: set[torch.dtype] = set()
     masters = compiled = False
@@ -70,7 +70,7 @@ def look_inside(tensor: Tensor, is_copy: Callable[[Tensor], bool]) -> Inside:
             masters = masters or (bool(cast_to) and _casts_a_weight(node))
         elif variable.dtype in _HALVES:
             weights.add(variable.dtype)
-            masters = masters or is_copy(variable)
+    masters = masters or any(map(is_copy, weights))
     return Inside(frozenset(halves), frozenset(weights), masters, compiled)
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 import sys
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict, replace
+from dataclasses import replace
 from functools import reduce
 from operator import add
 
@@ -17,7 +17,7 @@ from amp_lessons.audit import rules
 from amp_lessons.audit.findings import Finding, Sighting
 from amp_lessons.audit.report.report import Report
 from amp_lessons.audit.report.steps import by_optimizer, ranks_in_words, scale_path
-from amp_lessons.audit.rules.rows import weight
+from amp_lessons.audit.rules.rows import order, sighting
 from amp_lessons.audit.seen import LayerSeen, LayerStep, Nonfinite, RankSeen, ScaleFrom, StepSeen
 from amp_lessons.scaling.fates import Census
 
@@ -51,7 +51,7 @@ def joined(reports: Ranks, ended_first: Iterable[int] = ()) -> Report:
     lowest = next(iter(reports.values()))
     return replace(
         lowest,
-        findings=tuple(sorted([*parted(reports), *_findings(reports)], key=_weight)),
+        findings=tuple(sorted([*parted(reports), *_findings(reports)], key=order)),
         steps=joined_steps(reports),
         layers=joined_layers(reports),
         first_nonfinite=_first_nonfinite(reports),
@@ -61,11 +61,6 @@ def joined(reports: Ranks, ended_first: Iterable[int] = ()) -> Report:
         how=next(filter(None, (report.how for report in reports.values())), None),
         ranks=tuple(_rank(rank, report) for rank, report in reports.items()),
     )
-
-
-def _weight(finding: Sighting) -> tuple[bool, int, bool, int]:
-    """Put mistakes before remarks, and what costs most before the rest, as one rank's report does."""
-    return finding.kind != "failed", weight(finding.code), bool(finding.likely), finding.first_step
 
 
 def _findings(reports: Ranks) -> list[Sighting]:
@@ -280,10 +275,5 @@ def _numbers(values: Iterable[float]) -> str:
 def _sighting(finding: Finding, step: int, reports: Ranks) -> Sighting:
     layers = [layer for report in reports.values() for layer in report.layers.values()]
     certain = finding.ok or any(layer.replicated or layer.part for layer in layers)
-    return Sighting(
-        **asdict(finding),
-        likely="" if certain else _OF_THEIR_OWN,
-        first_step=step,
-        lesson=rules.ROWS[finding.code].lesson,
-        ranks=tuple(sorted(reports)),
-    )
+    likely = "" if certain else _OF_THEIR_OWN
+    return sighting(finding, likely=likely, first_step=step, ranks=tuple(sorted(reports)))

@@ -4,16 +4,14 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import asdict
 from functools import partial
 from typing import Any
 
-from amp_lessons.audit.findings import Finding, Sighting
+from amp_lessons.audit.findings import Sighting
 from amp_lessons.audit.recorder import events
 from amp_lessons.audit.recorder.places import place_of
-from amp_lessons.audit.rules import ROWS
 from amp_lessons.audit.rules.past import Past
-from amp_lessons.audit.rules.rows import weight
+from amp_lessons.audit.rules.rows import order, sighting
 from amp_lessons.audit.rules.rule import RULES, AtTheEnd, Verdict
 from amp_lessons.audit.seen import PrecisionSeen, StepSeen
 from amp_lessons.formats.dtypes import dtype_name
@@ -54,21 +52,16 @@ class Judge:
 
     def sightings(self) -> tuple[Sighting, ...]:
         """Return what was found: mistakes before remarks, what costs the training most before the rest."""
-        return tuple(sorted(self._all(), key=_weight))
+        return tuple(sorted(self._all(), key=order))
 
     def _all(self) -> Iterator[Sighting]:
         found = dict(self._found)
         for ask in self._rules[AtTheEnd]:
             for verdict in ask(self._past):
                 _keep(found, verdict.about, verdict)
-        for (code, line), (verdict, first, count) in found.items():
-            yield Sighting(
-                **asdict(verdict.finding),
-                likely=verdict.likely,
-                place=place_of(line),
-                count=count,
-                first_step=first,
-                lesson=ROWS[code].lesson,
+        for (_, line), (verdict, first, count) in found.items():
+            yield sighting(
+                verdict.finding, likely=verdict.likely, place=place_of(line), count=count, first_step=first
             )
 
 
@@ -77,8 +70,3 @@ def _keep(found: _Found, event: events.Event, verdict: Verdict) -> None:
     key = verdict.finding.code, verdict.line or event.line
     kept, first, count = found.get(key, (verdict, event.step, 0))
     found[key] = (kept if verdict.likely else verdict, min(first, event.step), count + 1)
-
-
-def _weight(sighting: Finding) -> tuple[bool, int, bool, int]:
-    assert isinstance(sighting, Sighting)
-    return sighting.ok, weight(sighting.code), bool(sighting.likely), sighting.first_step

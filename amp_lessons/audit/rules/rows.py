@@ -8,11 +8,11 @@ finds is worded in that exercise's check, and has no row.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from functools import partial, wraps
-from typing import Literal, ParamSpec
+from typing import Any, Literal, ParamSpec
 
-from amp_lessons.audit.findings import Finding, FindingKind
+from amp_lessons.audit.findings import Finding, FindingKind, Sighting
 
 Cost = Literal["stops", "wrong", "rounded", "beside", "gain"]
 # what a mistake costs the training, the most first
@@ -51,6 +51,16 @@ EXPLAINED_AT = "https://amp-lessons.github.io/amp-lessons/explain.html#code-"
 def weight(code: str) -> int:
     """Return the place of a mistake among those that cost more or less, from 0 for the most."""
     return list(COSTS).index(ROWS[code].costs) if code in ROWS else len(COSTS)
+
+
+def order(sighting: Sighting) -> tuple[bool, int, bool, int]:
+    """Put mistakes before remarks, what costs the training most before the rest, and what is sure first."""
+    return sighting.ok, weight(sighting.code), bool(sighting.likely), sighting.first_step
+
+
+def sighting(finding: Finding, **seen: Any) -> Sighting:
+    """Return a finding as a training has shown it, with the lesson of its row; ``seen`` says how."""
+    return Sighting(**asdict(finding), lesson=ROWS[finding.code].lesson, **seen)
 
 
 def mistake(

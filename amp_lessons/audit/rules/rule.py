@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 from amp_lessons.audit.findings import Finding
 from amp_lessons.audit.recorder import events
+from amp_lessons.formats import dtypes
 
 if TYPE_CHECKING:
     import torch
@@ -91,6 +92,4 @@ HALVES = ("fp16", "bf16")
 
 def dtype_name(dtype: torch.dtype | None) -> str:
     """Return the short name of a dtype, "fp16" for one; "" without any."""
-    from amp_lessons.formats import dtypes  # it imports PyTorch
-
     return "" if dtype is None else dtypes.dtype_name(dtype)

@@ -38,21 +38,21 @@ def cases(tables: Iterable[Table], kind: str) -> list[Any]:
 
 
 def _case(table: Table, name: str, kind: str) -> Any:
-    if kind == "wrong":
-        mine = [each for code, (which, each) in _first_of_code().items() if which == table.exercise_id]
-    else:
-        mine = list(table.right)
+    mine = _first_of_its_code()[table.exercise_id] if kind == "wrong" else list(table.right)
     marks = () if name in mine[: _OF_EACH_TABLE[kind]] else pytest.mark.thorough
     return pytest.param(table, name, id=f"{table.exercise_id}-{name}", marks=marks)
 
 
 @cache
-def _first_of_code() -> dict[str, tuple[str, str]]:
-    """Return of each code one attempt at one exercise that gets it."""
-    found: dict[str, tuple[str, str]] = {}
+def _first_of_its_code() -> dict[str, list[str]]:
+    """Return of each exercise the wrong attempts that are the first of all to get their code."""
+    known, found = set(), {}
     for table in tables():
+        found[table.exercise_id] = []
         for name, (code, *_) in table.wrong.items():
-            found.setdefault(code, (table.exercise_id, name))
+            if code not in known:
+                known.add(code)
+                found[table.exercise_id].append(name)
     return found
 
 
