@@ -333,31 +333,17 @@ def test_the_filter_of_the_choice_leaves_a_head_out_wherever_it_stands():
     assert [found["large"](wide, name) for name in names] == [False, False, True]
 
 
-def published() -> dict[str, tuple[float, str]]:
-    """Speed and memory of each run of the lesson's table, by run and hardware; of like ones the first."""
-    rows, found = text("09", "published").splitlines(), {}
-    hardware = ""
-    for run, where, speed, memory in (
-        map(str.strip, row.strip("|").split("|")) for row in rows if re.match(r"\| [^r-]", row)
-    ):
-        hardware = where.split(",")[0] if where != "the same" else hardware
-        found.setdefault(f"{run}, {hardware}", (speed, memory))
-    return found
-
-
 def test_the_range_that_the_lesson_and_its_verdict_name_is_that_of_the_published_runs():
-    runs = published()
-    pairs = (
-        (
-            "Llama3-8B, tensorwise, weights gathered in FP8, 8 × H100",
-            "the same, rowwise, gathered in bf16, 8 × H100",
-        ),
-        ("nanochat d26, tensorwise, H100s", "the same, rowwise, H100s"),
+    rows = re.findall(
+        r"\| ([\d.]+)K? → ([\d.]+)K?, ([\d.]+)x \|", text("09", "published"), flags=re.MULTILINE
     )
-    assert all(runs[tensorwise][0] > runs[rowwise][0] for tensorwise, rowwise in pairs)
-    assert "`tensorwise`, faster wherever both were published" in text("09", "choose")
-    speeds = [float(each) for speed, _ in runs.values() for each in re.findall(r"[\d.]+", speed)]
-    on_many = re.search(r"up to ([\d.]+)x at 405B", text("09", "published"))[1]
-    low, high = min(speeds), max(*speeds, float(on_many))
+    speeds = [float(said) for *_, said in rows]
+    assert [f"{float(after) / float(before):.2f}" for before, after, _ in rows] == [said for *_, said in rows]
+    on_h100, rowwise_there, _, nanochat, rowwise = speeds
+    assert on_h100 > rowwise_there
+    assert nanochat > 1 > rowwise
+    assert "`tensorwise`, faster in the runs listed below" in text("09", "choose")
+    low, high = min(speeds), max(speeds)
     assert f"between {low:.2f}x and {high:g}x" in text("09", "verdict-run")
+    assert f"nanochat's {low:.2f}x (rowwise) to torchao's {high:g}x (tensorwise)" in text("09", "verdict-why")
     assert f"listed below are {low:.2f} to {high:g} times as fast as bf16" in text("09", "buys-why")

@@ -45,7 +45,7 @@ def test_what_no_reduce_dtype_means():
     told = parallel.default_reduce_dtype()
     assert told.seen[None] is torch.float32
     assert set(told.seen) == {None, torch.float16, torch.bfloat16}
-    follows_gradients = torch.__version__ >= "2.15"  # as lesson 08 says
+    follows_gradients = torch.__version__ >= "2.15"
     assert all((told.seen[dtype] is torch.float32) == follows_gradients for dtype in HALVES.values())
     assert told.documented.startswith("reduce_dtype (")
     assert "output_dtype" not in told.documented
