@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-
 from matplotlib.figure import Figure
 
 from amp_lessons._base.drawing.picture import Picture
