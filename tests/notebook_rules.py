@@ -21,6 +21,7 @@ MAX_CODE_LINES = 20
 MAX_MEDIAN_CODE_LINES = 6
 MAX_MARKDOWN_WORDS = 80
 MAX_CELLS_TO_READ = 10
+MAX_ROW = 100  # characters: some more fit beside JupyterLab's file browser on a screen of 1280 pixels
 MAX_PICTURE_BYTES = 300_000
 MAX_NOTEBOOK_BYTES = 2_000_000
 WIDGET_VIEW = "application/vnd.jupyter.widget-view+json"
@@ -159,6 +160,16 @@ def small_pictures(notebook: Notebook) -> list[str]:
     return complaints + ([f"{total} bytes in all"] if total > MAX_NOTEBOOK_BYTES else [])
 
 
+def rows_that_fit(notebook: Notebook) -> list[str]:
+    """Rows that are too long break on the page, and are no table any more; a sentence may break."""
+    complaints = []
+    for printed in (joined(output["text"]) for output in outputs(notebook) if "text" in output):
+        long = [row for row in printed.splitlines() if len(row) > MAX_ROW and not row.endswith((".", ".)"))]
+        if len(long) > 1:
+            complaints.append(f"{len(long)} rows like this one of {len(long[0])} characters: {long[0]!r}")
+    return complaints
+
+
 def nothing_of_this_machine(notebook: Notebook) -> list[str]:
     """Paths and addresses differ on every machine and in every run."""
     texts = [_BASE64.sub("", text) for text in output_texts(notebook)]
@@ -179,6 +190,7 @@ RULES: tuple[Callable[[Notebook], list[str]], ...] = (
     deeper_minutes_add_up,
     names_from_above,
     small_pictures,
+    rows_that_fit,
     nothing_of_this_machine,
 )
 

@@ -204,6 +204,10 @@ def with_many_pictures(notebook):
         notebook["cells"][2]["outputs"][number] = {**output, "data": {"image/png": "A" * 300_000}}
 
 
+def with_long_rows(notebook):
+    notebook["cells"][5]["outputs"][0]["text"] = ["a row of numbers: " + "0.5, " * 20 + "\n"] * 2
+
+
 def with_a_path(notebook):
     notebook["cells"][5]["outputs"][0]["text"] = ["saved to ", "/home/ada/course/model.pt\n"]
 
@@ -243,6 +247,7 @@ def with_an_address(notebook):
         (with_a_heavy_picture, rules.small_pictures),
         (with_a_heavy_picture_in_html, rules.small_pictures),
         (with_many_pictures, rules.small_pictures),
+        (with_long_rows, rules.rows_that_fit),
         (with_a_path, rules.nothing_of_this_machine),
         (with_a_windows_path, rules.nothing_of_this_machine),
         (with_an_address, rules.nothing_of_this_machine),

@@ -14,6 +14,7 @@ import pytest
 import torch
 
 from amp_lessons import clinic, exercises
+from amp_lessons._base.text import words
 from amp_lessons.course import progress
 from amp_lessons.course.exercises import shelf
 from tests.course.exercises.spots import notebook_cell
@@ -63,6 +64,12 @@ def test_what_the_check_asks_is_a_list_of_what_is_given_returned_and_checked(exe
     said = [part[1] for part in parts]
     assert sorted(said, key=["Given", "Return", "Checked"].index) == said
     assert set(said) == {"Given", "Return", "Checked"}
+
+
+def test_a_card_shows_no_markup(exercise):
+    said = (exercise.task, exercise.asks, *exercise.hints, exercise.explanation)
+    prose = re.sub(r"`[^`]+`", "", words.superscripts("\n".join(said)))
+    assert re.findall(r"\S*(?:\*\*|\^|\$|`)\S*", prose) == []
 
 
 def test_what_the_check_asks_is_folded_on_the_card_and_stands_in_its_text():

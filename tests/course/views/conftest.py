@@ -1,4 +1,4 @@
-"""Of every picture that a test shows, in every state: it fits beside a file browser, and no words are cut."""
+"""Of every picture that a test shows, in every state: it fits beside a file browser, and all can be read."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import itertools
 from collections.abc import Iterator
 
 import pytest
+from matplotlib.legend import Legend
 from matplotlib.text import Text
 
 from amp_lessons._base.drawing.picture import Picture
@@ -44,6 +45,7 @@ def faults(picture: Picture) -> Iterator[str]:
         across = min(box.x1, beside.x1) - max(box.x0, beside.x0)
         if across > NEAR and min(box.y1, beside.y1) - max(box.y0, beside.y0) > NEAR:
             yield f"{text!r} lies on {other!r}"
+    yield from _below_a_legend(picture)
 
 
 def _boxes(picture: Picture):
@@ -52,6 +54,17 @@ def _boxes(picture: Picture):
         for text in picture.figure.findobj(Text):
             if text.get_visible() and text.get_text().strip() and text not in not_drawn:
                 yield text.get_text(), text.get_window_extent()
+
+
+def _below_a_legend(picture: Picture) -> Iterator[str]:
+    """Yield the curves that run through the legend of a picture."""
+    for legend in picture.figure.findobj(Legend):
+        box = legend.get_window_extent().padded(-NEAR)
+        for axes in picture.figure.axes:
+            for line in axes.lines:
+                drawn = line.get_transform().transform_path(line.get_path().interpolated(20)).vertices
+                if any(box.contains(*point) and axes.bbox.contains(*point) for point in drawn):
+                    yield f"a legend lies on the curve {line.get_label()!r}"
 
 
 def _beyond_the_ends(picture: Picture) -> Iterator[Text]:

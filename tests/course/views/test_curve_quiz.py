@@ -64,11 +64,12 @@ def test_without_a_kernel_all_questions_are_there_with_their_answers_folded(quiz
     assert bundle["text/plain"].count("What is it?") == 12
 
 
-@pytest.mark.parametrize("numbers", [range(1, 13), range(7, 13)])
+@pytest.mark.parametrize("numbers", [range(1, 13), range(7, 13), (2, 3, 5, 8)])
 def test_the_gallery_numbers_the_curves_and_names_no_cause(numbers):
     shown = views.loss_curves(numbers)
     titles = [axes.get_title() or axes.get_title(loc="left") for axes in shown.picture.figure.axes]
     assert [title for title in titles if title] == [str(number) for number in numbers]
+    assert all(axes.lines for axes in shown.picture.figure.axes)
     written = [text.get_text() for axes in shown.picture.figure.axes for text in axes.texts]
     assert set(written) <= {"NaN"}
     assert shown._repr_mimebundle_()["text/plain"].startswith(f"[measured] {len(numbers)} trainings")

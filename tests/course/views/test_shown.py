@@ -98,6 +98,12 @@ def test_the_controls_stay_hidden_until_they_arrive(shown, outputs, page):
     assert f'<div class="{hidden}">' in outputs[0]["text/html"]
 
 
+def test_the_arrow_of_a_list_is_another_one_on_a_dark_page(shown, outputs, page):
+    displayed(shown)
+    (rules,) = rules_of(shown)
+    assert '[data-jp-theme-light=false] { --jp-widgets-dropdown-arrow: url("data:image/svg+xml,' in rules
+
+
 def test_a_view_that_replaces_its_controls_stays_shown(outputs, page):
     view = views.DrillView()
     displayed(view)

@@ -35,7 +35,7 @@ def judge(worker: Worker, draw: torch.Generator) -> Iterator[Finding]:
         require_unchanged([given], [block], "the numbers of the block", "block.abs() makes a new tensor")
         exponent = number_in(returned)
         if exponent is None or not math.isfinite(exponent) or exponent != int(exponent):
-            seen, hint = f"{described(returned)}, for {name}", "return k, not 2**k, as an int"
+            seen, hint = f"{described(returned)}, for {name}", "return k, not 2ᵏ, as an int"
             raise Rejected(common_findings.wrong_return_type("an int was", seen, hint))
         answers.append((block, int(exponent)))
         require_none(_mistakes(answers, f"for {name}, with the exponent {int(exponent)}"))

@@ -95,12 +95,18 @@ _HIDE = """
 .{stand_in} {{ animation: amp-waits 0.5s }}
 """
 # The class twice: more particular than the rule that hides the controls. Those of a kernel that was restarted
-# are dead, and JupyterLab marks them, and ``arrival.js`` those of one that was shut down.
+# are dead, and JupyterLab marks them, and ``arrival.js`` those of one that was shut down. The arrow of a list
+# is black in ipywidgets, on a dark page as well.
 _SHOW = """
 :root:has(.{live}:not(.jupyter-widgets-disconnected)) .{stand_in} {{ display: none }}
 .{live}.{live}:not(.jupyter-widgets-disconnected) {{ display: flex !important }}
 .{live} .widget-html, .{live} .widget-html-content {{ min-width: 0 }}
+[data-jp-theme-light=false] {{ --jp-widgets-dropdown-arrow: url("{arrow}") }}
 """
+_LIGHT_ARROW = (
+    "data:image/svg+xml,%3Csvg xmlns='http://www.w3.org/2000/svg' viewBox='0 0 18 18'%3E"
+    "%3Cpath fill='none' stroke='%23ddd' stroke-width='2' d='M5 7l4 4 4-4'/%3E%3C/svg%3E"
+)
 # Mostly somebody reads it in a notebook opened anew, where this cell alone would raise NameError. The first
 # of a notebook says how; the others, in JupyterLab, remind of it.
 _HOW = Markup(
@@ -166,7 +172,7 @@ class Shown(ipywidgets.VBox):
     def _await_arrival(self) -> None:
         if self._arrival is None:
             self.add_class(self._live)
-            rules = _SHOW.format(live=self._live, stand_in=self._stand_in)
+            rules = _SHOW.format(live=self._live, stand_in=self._stand_in, arrow=_LIGHT_ARROW)
             self._arrival = Arrival(rules=rules, view=self._live)
             self.children = (self._arrival, *self.children)
 

@@ -335,7 +335,7 @@ def _draw_decoded(axes: Axes, chosen: Representation, layout: _Layout) -> None:
     parts = {
         "sign": "−1" if fields.sign else "+1",
         "exponent": rf"2$^{{{power}\,−\,{float_format.bias}}}$",
-        "mantissa": describe_significand(chosen),
+        "mantissa": f"({describe_significand(chosen)})",
     }
     for x, field in zip(layout.parts, _fields(float_format), strict=False):
         colour, size = FIELD_COLOURS[field], size_that_fits(parts[field], layout.decoded_to - x, 13)

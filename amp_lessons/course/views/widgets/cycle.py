@@ -207,12 +207,14 @@ def _draw_quantities(axes: Axes, quantities: Sequence[Quantity]) -> None:
             draw_chip(axes, 0.3, y, quantity.dtype)
         colour = ZONES["overflowed"].colour if quantity.bad else INK
         weight = "bold" if quantity.bad else "normal"
+        # Numbers stand below each other; in a power, digits as wide as all others would lie apart.
+        family = "DejaVu Sans Mono" if quantity.dtype else "DejaVu Sans"
         axes.text(
             0.35,
             y,
             quantity.values,
             va="center",
-            family="DejaVu Sans Mono",
+            family=family,
             fontsize=9,
             color=colour,
             fontweight=weight,

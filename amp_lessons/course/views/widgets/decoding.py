@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from matplotlib.figure import Figure
 
 from amp_lessons._base.drawing.picture import Picture
@@ -120,8 +118,15 @@ def decoding_picture(served: Served) -> Picture:
         )
         axes.text(first, 0.04, " does not fit ", transform=axes.get_xaxis_transform(), color=INK, fontsize=9)
         axes.axvline(served.compute_bound_from, color=QUIET, lw=1, ls="--")
-        where, says = (served.compute_bound_from, 0.3), " products with weights:\n arithmetic bounds"
-        style: dict[str, Any] = {"color": INK, "fontsize": 9, "backgroundcolor": PAPER}
-        axes.text(*where, says, transform=axes.get_xaxis_transform(), **style)
+        axes.annotate(
+            "products with weights:\narithmetic bounds",
+            (served.compute_bound_from, 0.3),
+            (5, 0),
+            axes.get_xaxis_transform(),
+            "offset points",
+            color=INK,
+            fontsize=9,
+            bbox={"fc": PAPER, "ec": "none", "pad": 1},
+        )
         axes.set(xlim=(0.9, most), xlabel="sequences written at once", ylabel="tokens per second, at most")
     return Picture(figure)

@@ -82,7 +82,7 @@ def few_bits_picture(
         figure = Figure(figsize=(9, 3.1))
         axes = figure.add_axes((0.08, 0.18, 0.89, 0.74))
         axes.axhline(exact, color=QUIET, lw=1, ls="--")
-        axes.text(9.9, exact, "fp32", ha="right", va="bottom", color=QUIET, fontsize=9)
+        axes.annotate("fp32", (9.9, exact), (0, 2), textcoords="offset points", color=QUIET, fontsize=9)
         axes.plot(*zip(*curve.values(), strict=True), marker="o", ms=4, color=ACCENT, label="other bits")
         others = zip(*row, strict=True)
         axes.plot(
@@ -90,5 +90,5 @@ def few_bits_picture(
         )
         axes.plot(*here, marker="o", ms=11, mfc="none", mec=INK, mew=1.8)
         axes.set(xlim=(1.5, 12.5), xlabel="bits per weight, scales included", ylabel="perplexity")
-        axes.legend(frameon=False)
+        axes.legend(loc="upper right")
     return Picture(figure)

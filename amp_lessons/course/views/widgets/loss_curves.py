@@ -14,7 +14,7 @@ from matplotlib.ticker import FixedLocator, MaxNLocator
 
 from amp_lessons._base.drawing.picture import Picture, sentence_html
 from amp_lessons._base.drawing.style import ACCENT, GRID, INK, QUIET, SMALL, ZONES, house_style
-from amp_lessons._base.text.words import MEASURED_MARK, power_of_two
+from amp_lessons._base.text.words import MEASURED_MARK, counted, power_of_two
 from amp_lessons.course import clinic
 from amp_lessons.course.clinic import LossCurve
 from amp_lessons.course.quizzes import Choice, question
@@ -30,8 +30,8 @@ def loss_curves(numbers: Sequence[int] = ALL) -> Still:
     """Show curves by their numbers, without a word about what they are; training them takes some seconds."""
     curves = {number: clinic.loss_curve(clinic.LOSS_CURVES[number - 1]) for number in numbers}
     caption = (
-        f"{len(curves)} trainings: the loss of each step, and dashed, where there is one, its loss scale "
-        "(right-hand axis)."
+        f"{counted(len(curves), 'training')}: the loss of each step, and dashed, where there is one, its "
+        "loss scale (right-hand axis)."
     )
     if any(curve.beside for curve in curves.values()):
         caption += " A dotted black curve was logged beside the loss."
@@ -170,7 +170,9 @@ def gallery_picture(curves: Mapping[int, LossCurve]) -> Picture:
         axes = figure.subplots(rows, _COLUMNS, squeeze=False)
         inches = {"top": 1 - 0.22 / figure.get_figheight(), "bottom": 0.29 / figure.get_figheight()}
         figure.subplots_adjust(left=0.06, right=0.94, hspace=0.42, wspace=0.42, **inches)
-        for each, (number, curve) in zip(axes.flat, curves.items(), strict=True):
+        for each in axes.flat[len(curves) :]:
+            each.remove()
+        for each, (number, curve) in zip(axes.flat, curves.items(), strict=False):
             _draw_losses(each, curve)
             each.set_title(str(number), pad=3)
             if curve.scales:
