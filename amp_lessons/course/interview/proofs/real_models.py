@@ -142,10 +142,20 @@ def inference_half() -> dict[str, object]:
 def save_half() -> dict[str, object]:
     """Save a model in 16 bits in two ways, and look at the model that goes on training."""
     model = nn.Linear(64, 64)
+    adam = torch.optim.Adam(model.parameters())
+    model(torch.randn(4, 64)).sum().backward()
+    adam.step()
+    adam.zero_grad()
     state = model.half().state_dict()  # in place: this is the model that trains
     assert model.weight.dtype == state["weight"].dtype == torch.float16
     before = model.weight.clone()
     model(torch.randn(4, 64).half()).sum().backward()
+    refused = ""
+    try:
+        adam.step()
+    except RuntimeError as error:
+        refused = str(error)
+    assert "float" in refused and "Half" in refused  # its moments are still fp32
     torch.optim.SGD(model.parameters(), lr=1e-7).step()
     assert (model.weight == before).float().mean() > 0.9  # most small updates are lost
     model = nn.Linear(64, 64)
