@@ -16,6 +16,7 @@ from threading import Lock
 from pygments.formatters import HtmlFormatter
 
 from amp_lessons._base.text.bars import in_words, watched, with_bar
+from amp_lessons._base.text.words import counted
 from amp_lessons.course.lessons import shipped
 from amp_lessons.course.site.cards import Answers, answers, answers_to_make, cards_page
 from amp_lessons.course.site.explain import explain_page, explain_script
@@ -81,7 +82,7 @@ def _computed(
     numbers = [head.number for head in shipped.heads()]
     total = sum(views_to_make(number, kept) for number in numbers) + answers_to_make(kept)
     if total:
-        say(f"{total} are to be computed, and then kept in {kept}: the views of the lessons, and the cards …")
+        say(f"To be computed, and then kept in {kept}: {counted(total, 'view')}, with the cards as one …")
     with ThreadPoolExecutor(os.cpu_count()) as pool, counted_steps(total, say) as step:
         told = pool.submit(answers, kept, step)
         found = list(pool.map(lambda number: put_frames(number, kept, frames, step), numbers))
@@ -100,7 +101,7 @@ def counted_steps(total: int, say: Callable[[str], None]) -> Iterator[Callable[[
     Where somebody watches, that is a bar; else it is a line for each.
     """
     began, done, lock = time.monotonic(), itertools.count(1), Lock()
-    bar = with_bar(range(total), "views and cards")
+    bar = with_bar(range(total), "Views")
     next(bar, None)  # it begins
 
     def step(name: str) -> None:
