@@ -75,8 +75,8 @@ def test_a_picture_keeps_the_width_at_which_its_smallest_text_can_be_read():
     assert Picture(figure).narrowest == 300
 
 
-def test_the_ticks_of_axes_that_are_off_are_no_text_and_are_not_made():
-    figure, patches = bars([1])
+def test_the_ticks_of_axes_that_are_off_are_no_text_to_be_read():
+    figure, _ = bars([1])
     figure.text(0, 0, "small", fontsize=9)
     (axes,) = figure.axes
     axes.tick_params(labelsize=6)
