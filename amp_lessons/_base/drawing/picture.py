@@ -6,12 +6,13 @@ import base64
 import io
 import math
 import textwrap
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import cached_property
 
 import numpy as np
 from markupsafe import Markup
 from matplotlib.artist import Artist
+from matplotlib.axis import Axis
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 from matplotlib.text import Text
@@ -68,7 +69,7 @@ class Picture:
     def narrowest(self) -> int:
         """Return the width in CSS pixels below which its smallest text cannot be read; its own at most."""
         width, _ = self.size
-        texts = [text for text in self.figure.findobj(Text) if text.get_visible() and text.get_text()]
+        texts = [text for text in _texts(self.figure) if text.get_visible() and text.get_text()]
         smallest_px = min((float(text.get_fontsize()) for text in texts), default=100.0) * PX_PER_INCH / 72
         return min(width, math.ceil(width * LEGIBLE_PX / smallest_px))
 
@@ -92,6 +93,15 @@ class Picture:
                 self.figure.draw_artist(artist)
         size = self._canvas.get_width_height()
         return Image.frombuffer("RGBA", size, self._canvas.buffer_rgba(), "raw", "RGBA", 0, 1).convert("RGB")
+
+
+def _texts(artist: Artist) -> Iterator[Text]:
+    """Yield the texts below an artist; axes that are off would first have to make their ticks, unseen."""
+    for child in artist.get_children():
+        if isinstance(child, Text):
+            yield child
+        elif not isinstance(child, Axis) or child.axes.axison:
+            yield from _texts(child)
 
 
 def encode_png(image: Image.Image) -> bytes:

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any
 
 import matplotlib as mpl
@@ -179,6 +180,7 @@ def end_that_fits(text: str, room_in: float, size: float) -> str:
     return shown
 
 
+@lru_cache(maxsize=4096)  # a view that is stepped through writes the same names at each step
 def _points_wide(text: str, size: float, weight: str = "normal") -> float:
     drawn = TextPath((0, 0), text, size=size, prop=FontProperties(family="DejaVu Sans", weight=weight))
     return float(drawn.get_extents().width)

@@ -29,15 +29,15 @@ def with_bar(
     ``total`` is how many they are, where ``len`` does not know; all of them take ``within_s`` at most. A bar
     inside another one takes its line for as long as it lasts.
     """
-    stream = _watched()
+    stream = watched()
     if stream is None:
         return iter(steps)
     count = len(steps) if total is None and isinstance(steps, Sized) else total
     return iter(_bar_class()(steps, desc=what, total=count, file=stream, within_s=within_s))
 
 
-def _watched() -> TextIO | None:
-    """Return the stream that somebody watches; a notebook's stderr would be painted as an error."""
+def watched() -> TextIO | None:
+    """Return the stream that somebody watches, or None; a notebook's stderr would be painted as an error."""
     if os.environ.get(_OFF, "0") not in ("", "0"):
         return None
     shell = getattr(sys.modules.get("IPython"), "get_ipython", lambda: None)()

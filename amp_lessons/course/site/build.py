@@ -2,20 +2,26 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 import re
 import shutil
+import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from pathlib import Path
+from threading import Lock
 
 from pygments.formatters import HtmlFormatter
 
+from amp_lessons._base.text.bars import in_words, watched, with_bar
+from amp_lessons._base.text.words import counted
 from amp_lessons.course.lessons import shipped
-from amp_lessons.course.site.cards import Answers, answers, cards_page
+from amp_lessons.course.site.cards import Answers, answers, answers_to_make, cards_page
 from amp_lessons.course.site.explain import explain_page, explain_script
 from amp_lessons.course.site.float_page import float_page, float_script
-from amp_lessons.course.site.frames import put_frames
+from amp_lessons.course.site.frames import put_frames, views_to_make
 from amp_lessons.course.site.front import front_page
 from amp_lessons.course.site.glossary import glossary_page
 from amp_lessons.course.site.lesson import lesson_page
@@ -74,15 +80,39 @@ def _computed(
     """
     frames.mkdir()
     numbers = [head.number for head in shipped.heads()]
-    with ThreadPoolExecutor(os.cpu_count()) as pool:
-        told = pool.submit(answers, kept, say)
-        found = list(pool.map(lambda number: put_frames(number, kept, frames, say), numbers))
+    total = sum(views_to_make(number, kept) for number in numbers) + answers_to_make(kept)
+    if total:
+        say(f"To be computed, and then kept in {kept}: {counted(total, 'view')}, with the cards as one …")
+    with ThreadPoolExecutor(os.cpu_count()) as pool, counted_steps(total, say) as step:
+        told = pool.submit(answers, kept, step)
+        found = list(pool.map(lambda number: put_frames(number, kept, frames, step), numbers))
     live = {
         (number, cell): still
         for number, views in zip(numbers, found, strict=True)
         for cell, still in views.items()
     }
     return told.result(), live
+
+
+@contextmanager
+def counted_steps(total: int, say: Callable[[str], None]) -> Iterator[Callable[[str], None]]:
+    """Give a function to call, with a name, at each of ``total`` steps: it says what is left.
+
+    Where somebody watches, that is a bar; else it is a line for each.
+    """
+    began, done, lock = time.monotonic(), itertools.count(1), Lock()
+    bar = with_bar(range(total), "Views")
+    next(bar, None)  # it begins
+
+    def step(name: str) -> None:
+        with lock:
+            next(bar, None)
+            count = next(done)
+            left_s = (time.monotonic() - began) / count * (total - count)
+            if not watched():
+                say(f"{name}: {count} of {total}, about {in_words(left_s)} left")
+
+    yield step
 
 
 def _pages(shelf: Shelf, told: Answers | None) -> Iterator[Page]:

@@ -13,7 +13,7 @@ from amp_lessons._base.text import prose
 from amp_lessons.course.interview import bank
 from amp_lessons.course.interview.bank import LESSONS, QUESTIONS, TOPICS
 from amp_lessons.course.interview.questions import LEVELS, Question
-from amp_lessons.course.site.made import made
+from amp_lessons.course.site.made import is_kept, made
 from amp_lessons.course.site.making import ANSWERS
 from amp_lessons.course.site.shell import Page
 from amp_lessons.course.site.symptoms import lesson_link
@@ -42,12 +42,22 @@ _CARD = Markup(
 )
 
 
-def answers(kept: Path, say: Callable[[str], None]) -> Answers:
-    """Return questions and answers with their numbers: proofs compute them, or they are ``kept``."""
-    files = (resources.files(bank) / f"{topic}.yaml" for topic in TOPICS)
-    asked = "\n".join(file.read_text("utf-8") for file in files)
-    read = json.loads((made("cards", asked, kept, say) / ANSWERS).read_text("utf-8"))
+def answers(kept: Path, step: Callable[[str], None]) -> Answers:
+    """Return questions and answers with their numbers: proofs compute them, or they are ``kept``.
+
+    ``step`` is called when they were computed.
+    """
+    read = json.loads((made("cards", _asked(), kept, step) / ANSWERS).read_text("utf-8"))
     return {id: (question, answer) for id, (question, answer) in read.items()}
+
+
+def answers_to_make(kept: Path) -> int:
+    """Return 1 if the answers have to be computed, 0 if they are ``kept``."""
+    return 0 if is_kept("cards", _asked(), kept) else 1
+
+
+def _asked() -> str:
+    return "\n".join((resources.files(bank) / f"{topic}.yaml").read_text("utf-8") for topic in TOPICS)
 
 
 def cards_page(told: Answers) -> Page:

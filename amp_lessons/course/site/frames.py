@@ -8,10 +8,12 @@ import shutil
 from collections.abc import Callable
 from pathlib import Path
 
+from amp_lessons.course import views
 from amp_lessons.course.lessons import shipped
 from amp_lessons.course.lessons.shipped import Cell
-from amp_lessons.course.site.made import made
+from amp_lessons.course.site.made import is_kept, made
 from amp_lessons.course.site.making import LIVE
+from amp_lessons.course.views.base.view import View
 
 # What asks something of a learner has no frames, and a check would take its time: such cells are not run.
 _ASKING = (
@@ -19,30 +21,48 @@ _ASKING = (
     "CodingRound|DesignRound"
 )
 _NOT_RUN = re.compile(rf"views\.({_ASKING})\(")
-_VIEW = re.compile(rf"\bviews\.(?!{_ASKING})[A-Z]\w+\(")
+_VIEW = re.compile(rf"\bviews\.(?!{_ASKING})([A-Z]\w+)\(")
 
 
-def put_frames(number: str, kept: Path, out: Path, say: Callable[[str], None]) -> dict[str, str]:
+def put_frames(number: str, kept: Path, out: Path, step: Callable[[str], None]) -> dict[str, str]:
     """Put the scripts of a lesson's views into ``out``: made anew, or from ``kept``.
 
-    Return for the cell of each view that is live what of it stands still, in a sentence or "".
-    Raises RuntimeError where the lesson cannot be run.
+    Return for the cell of each view that is live what of it stands still, in a sentence or "". ``step`` is
+    called for each view that was made. Raises RuntimeError where the lesson cannot be run.
     """
     cells = cells_to_run(number)
     if not cells:
         return {}
-    asked = "\n".join(f"{each['id']}\n{shipped.source(each)}" for each in cells)
-    folder = made(number, asked, kept, say)
+    folder = made(number, _asked(cells), kept, step)
     for script in folder.glob("*.js"):
         shutil.copy(script, out)
     live: dict[str, str] = json.loads((folder / LIVE).read_text("utf-8"))
     return live
 
 
+def views_to_make(number: str, kept: Path) -> int:
+    """Count the live views of a lesson whose states are not ``kept``."""
+    cells = cells_to_run(number)
+    return 0 if is_kept(number, _asked(cells), kept) else sum(map(_is_live, cells))
+
+
+def _asked(cells: list[Cell]) -> str:
+    return "\n".join(f"{each['id']}\n{shipped.source(each)}" for each in cells)
+
+
 def cells_to_run(number: str) -> list[Cell]:
-    """Return the cells that a lesson's views need: all code before the last view, without questions."""
+    """Return the cells that a lesson's live views need: all code before the last of them, without questions.
+
+    What a view needs that stands there as a picture is not run: it may be a training of a minute.
+    """
     cells = shipped.cells_of(shipped.numbered(shipped.originals(), number))
     code = [each for each in cells if each["cell_type"] == "code"]
     code = [each for each in code if not _NOT_RUN.match(shipped.source(each))]
-    views = [place for place, each in enumerate(code) if _VIEW.search(shipped.source(each))]
-    return code[: views[-1] + 1] if views else []
+    live = [place for place, each in enumerate(code) if _is_live(each)]
+    return code[: live[-1] + 1] if live else []
+
+
+def _is_live(cell: Cell) -> bool:
+    """Whether a cell makes a view of which something moves on a page."""
+    kinds = (getattr(views, name) for name in _VIEW.findall(shipped.source(cell)))
+    return any(issubclass(kind, View) and kind.has_controls and kind.on_pages != () for kind in kinds)

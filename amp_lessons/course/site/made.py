@@ -21,25 +21,26 @@ from typing import Any
 import amp_lessons
 
 _PACKAGE = Path(amp_lessons.__file__).resolve().parent
-_HERE = {"site/made.py", "site/frames.py"}  # they decide what is asked, and nothing of what is made
+# They decide what is asked, and nothing of what is made.
+_HERE = {"course/site/made.py", "course/site/frames.py"}
 _DEPENDS = "depends.json"
+PART = "one more is made"  # what the process prints when a view is frozen, or the answers are there
 _VERSIONS = ("torch", "numpy", "matplotlib", "ipywidgets", "anywidget")
 
 
-def made(name: str, asked: str, kept: Path, say: Callable[[str], None]) -> Path:
+def made(name: str, asked: str, kept: Path, step: Callable[[str], None]) -> Path:
     """Return the folder ``name`` in ``kept``, with what ``making`` has written there.
 
-    ``asked`` is all that it depends on beside code of the package. Before something is made, ``say`` is told.
-    Raises RuntimeError, with what was said, where it fails; what was kept then stays.
+    ``asked`` is all that it depends on beside code of the package. ``step`` is called, with the name, as
+    often as one more is made. Raises RuntimeError, with what was said, where it fails; what was kept stays.
     """
     folder = kept / name
-    if not _is_valid(folder, asked):
-        say(f"{name}: to be computed, and then kept in {kept} …")
-        _make(name, asked, folder)
+    if not is_kept(name, asked, kept):
+        _make(name, asked, folder, step)
     return folder
 
 
-def _make(name: str, asked: str, folder: Path) -> None:
+def _make(name: str, asked: str, folder: Path, step: Callable[[str], None]) -> None:
     """Make it in a folder beside, and put it in the place of the older one once it is whole."""
     with tempfile.TemporaryDirectory() as home:  # not the progress of whoever runs this
         new = Path(home) / "made"
@@ -47,19 +48,29 @@ def _make(name: str, asked: str, folder: Path) -> None:
         command = [sys.executable, "-m", "amp_lessons.course.site.making", name, str(new)]
         # As many such processes run at once as there are cores: each takes one.
         env = {"OMP_NUM_THREADS": "1", **os.environ, "AMP_LESSONS_HOME": home, "TQDM_DISABLE": "1"}
-        ran = subprocess.run(command, env=env, capture_output=True, text=True)
-        if ran.returncode:
-            raise RuntimeError(f"{name} cannot be made:\n{ran.stderr[-3000:]}")
-        files = json.loads(ran.stdout.splitlines()[-1])
+        with tempfile.TemporaryFile("w+") as errors:
+            with subprocess.Popen(
+                command, env=env, stdout=subprocess.PIPE, stderr=errors, text=True
+            ) as process:
+                assert process.stdout is not None
+                line = ""
+                for line in process.stdout:
+                    if line.rstrip() == PART:
+                        step(name)
+            if process.returncode:
+                errors.seek(0)
+                raise RuntimeError(f"{name} cannot be made:\n{errors.read()[-3000:]}")
+        files = json.loads(line)
         (new / _DEPENDS).write_text(json.dumps(_depends(asked, files)), "utf-8")
         shutil.rmtree(folder, ignore_errors=True)
         shutil.copytree(new, folder)
 
 
-def _is_valid(folder: Path, asked: str) -> bool:
+def is_kept(name: str, asked: str, kept: Path) -> bool:
+    """Whether what was made stands in ``kept``, and would be made the same again."""
     try:
-        kept: dict[str, Any] = json.loads((folder / _DEPENDS).read_text("utf-8"))
-        return bool(kept == _depends(asked, kept["files"]))
+        noted: dict[str, Any] = json.loads((kept / name / _DEPENDS).read_text("utf-8"))
+        return bool(noted == _depends(asked, noted["files"]))
     except (OSError, ValueError, KeyError, TypeError):
         return False
 

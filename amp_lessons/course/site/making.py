@@ -1,8 +1,8 @@
 """Make what takes long, here: ``python -m amp_lessons.course.site.making 03 FOLDER``, or ``cards FOLDER``.
 
 For the number of a lesson, the scripts of its views' states are written into the folder, and which views
-those are; for ``cards``, the answers to the questions of interviews. The last line that is printed lists the
-files of the package that were loaded.
+those are; for ``cards``, the answers to the questions of interviews. A line is printed for each view, or for
+the answers, as soon as they are there; the last line lists the files of the package that were loaded.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import os
 import sys
 from pathlib import Path
 
-from amp_lessons.course.site.made import loaded
+from amp_lessons.course.site.made import PART, loaded
 
 LIVE = "live.json"  # for each cell with a view that is live, what of it stands still
 ANSWERS = "answers.json"  # question and answer by the id of a question, with numbers
@@ -32,6 +32,7 @@ def _make_answers(out: Path) -> None:
 
     answers = {each.id: [each.question, each.answer] for each in QUESTIONS}
     (out / ANSWERS).write_text(json.dumps(answers), "utf-8")
+    print(PART, flush=True)
 
 
 def _make_frames(number: str, out: Path) -> None:
@@ -57,6 +58,7 @@ def _make_frames(number: str, out: Path) -> None:
             live[cell["id"]] = frozen.still
             for name, script in frozen.scripts.items():
                 (out / name).write_text(script, "utf-8")
+            print(PART, flush=True)
     (out / LIVE).write_text(json.dumps(live), "utf-8")
 
 

@@ -8,8 +8,9 @@ import pytest
 
 from amp_lessons import views
 from amp_lessons.course.lessons import shipped
+from amp_lessons.course.site import build as building
 from amp_lessons.course.site import made as keeping
-from amp_lessons.course.site.frames import cells_to_run
+from amp_lessons.course.site.frames import cells_to_run, views_to_make
 from amp_lessons.course.site.freezing import freeze
 from amp_lessons.course.site.making import LIVE
 from amp_lessons.course.site.packing import Pack, differences
@@ -77,16 +78,36 @@ def test_the_widgets_scripts_are_functions_of_one_script():
 
 def test_a_lesson_is_run_as_far_as_its_last_view_without_its_questions():
     cells = cells_to_run("03")
-    assert cells[-1]["id"] == "cycle-skipped"
+    assert cells[-1]["id"] == "scaler-view"
     assert not any(shipped.source(cell).startswith(("views.Quiz(", "views.check(")) for cell in cells)
     assert cells_to_run("10") == []
+
+
+def test_a_lesson_whose_views_stand_still_is_not_run():
+    assert cells_to_run("04") == []
+
+
+def test_each_step_says_how_many_there_are_and_what_is_left(monkeypatch):
+    said, now = [], iter((0.0, 10.0, 40.0))
+    monkeypatch.setattr(building, "watched", lambda: None)
+    monkeypatch.setattr(building.time, "monotonic", lambda: next(now))
+    with building.counted_steps(2, said.append) as step:
+        step("03")
+        step("cards")
+    assert said == ["03: 1 of 2, about 10 s left", "cards: 2 of 2, about 0 s left"]
+
+
+def test_only_what_is_not_kept_is_to_be_made(made, tmp_path):
+    assert views_to_make("03", tmp_path) == 2
+    made("\n".join(f"{each['id']}\n{shipped.source(each)}" for each in cells_to_run("03")))
+    assert views_to_make("03", tmp_path) == 0
 
 
 @pytest.fixture
 def made(tmp_path, monkeypatch):
     """Ask for something; it is made by writing what was asked, and depends on two files."""
 
-    def make(name, asked, folder):
+    def make(name, asked, folder, _step):
         folder.mkdir(parents=True, exist_ok=True)
         (folder / LIVE).write_text("{}")
         (folder / "depends.json").write_text(
@@ -126,7 +147,9 @@ def test_it_is_made_anew_where_the_note_of_it_is_damaged(made, tmp_path):
 
 @pytest.mark.thorough
 def test_a_process_of_its_own_makes_it_and_says_what_it_has_loaded(tmp_path):
-    folder = keeping.made("00", "x", tmp_path, lambda _: None)
+    steps = []
+    folder = keeping.made("00", "x", tmp_path, steps.append)
+    assert steps == ["00", "00"]
     kept = json.loads((folder / "depends.json").read_text())
     assert {"course/views/widgets/play.py", "course/site/freezing.py"} <= set(kept["files"])
     assert list(json.loads((folder / LIVE).read_text())) == ["surprise", "play-view"]

@@ -25,7 +25,7 @@ from amp_lessons.course.exercises import shelf
 from amp_lessons.course.lessons import shipped
 from amp_lessons.course.quizzes import Choice, Question
 from amp_lessons.course.routes.catalogue import ROUTES
-from amp_lessons.course.site.build import ASSETS, build
+from amp_lessons.course.site.build import ASSETS, build, style
 from amp_lessons.course.site.explain import wording
 from amp_lessons.course.site.glossary import term_id
 from amp_lessons.course.site.questions import behind_questions, question_html
@@ -330,6 +330,11 @@ def test_a_folder_that_holds_something_else_is_left_alone(tmp_path):
     with pytest.raises(ValueError, match="something else than a site"):
         build(tmp_path)
     assert (tmp_path / "thesis.txt").read_text() == "years of work"
+
+
+def test_what_scrolls_sideways_has_a_shadow():
+    shadowed = re.search(r"([^{}]*)\{\s*background:\s*linear-gradient", style())[1]
+    assert shadowed.endswith('.amp-scroll,\n[role="region"],\npre ')
 
 
 def test_the_page_of_bits_types_no_format_in():

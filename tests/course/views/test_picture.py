@@ -75,6 +75,15 @@ def test_a_picture_keeps_the_width_at_which_its_smallest_text_can_be_read():
     assert Picture(figure).narrowest == 300
 
 
+def test_the_ticks_of_axes_that_are_off_are_no_text_to_be_read():
+    figure, _ = bars([1])
+    figure.text(0, 0, "small", fontsize=9)
+    (axes,) = figure.axes
+    axes.tick_params(labelsize=6)
+    axes.set_axis_off()
+    assert Picture(figure).narrowest == 264
+
+
 def test_a_picture_scrolls_where_it_would_be_too_narrow_and_can_be_turned_over_for_a_dark_page():
     picture = Picture(bars([1])[0])
     page = picture_html(picture, "A caption.", "A phrase.")

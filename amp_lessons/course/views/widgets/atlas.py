@@ -96,10 +96,16 @@ class AtlasView(View):
 DEVICE_NAMES = {"cuda": "CUDA", "cpu": "CPU", "mps": "MPS", "xpu": "XPU"}
 ROWS_IN_A_PICTURE = 14
 _NAME_SHARE = 0.32
+# What is wider than the page has a shadow where there is more of it, which shows through the shades of cells.
 # JupyterLab aligns the cells of every table to the right, stripes its rows and makes its columns alike.
 _STYLE = Markup(
     "<style>.amp-atlas [role=region] {{ max-width: 900px; max-height: 420px }} "
-    ".amp-atlas [role=region] {{ background: {paper}; color: {ink} }} "
+    ".amp-atlas [role=region] {{ color: {ink}; background: "
+    "linear-gradient(to right, {paper} 30%, transparent) left / 2.5rem 100% no-repeat local, "
+    "linear-gradient(to left, {paper} 30%, transparent) right / 2.5rem 100% no-repeat local, "
+    "linear-gradient(to right, #767d8988, transparent) left / 0.8rem 100% no-repeat scroll, "
+    "linear-gradient(to left, #767d8988, transparent) right / 0.8rem 100% no-repeat scroll, {paper} }} "
+    ".amp-atlas table {{ mix-blend-mode: darken }} "
     ".amp-atlas table {{ table-layout: auto; width: max-content; min-width: 100%; border-collapse: collapse; "
     "font-size: 13px; line-height: 1.4 }} "
     ".amp-atlas caption {{ display: none }} "
