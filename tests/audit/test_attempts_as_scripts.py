@@ -35,9 +35,6 @@ NO_LOOPS = {
 # the code that an audit gives in the place of another, and why
 EQUIVALENT = {
     ("wrong_autocast_dtype", "loss_not_scaled"): "where fp16 was not asked for, no scaler was",
-    ("gradients_changed_before_unscale", "clip_before_unscale"): "an audit knows that it was clipping",
-    ("overflow_hidden", "clip_before_unscale"): "an audit knows that it was clipping",
-    ("step_refused", "no_update"): "the refusal itself is seen, and what led to it",
     ("no_graph", "no_gradients"): "the loss was made to require gradients: it has a graph of its own",
     ("history_scaled", "logs_scaled"): "an audit sees the number read, whatever it is read for",
     ("losses_scaled", "logs_scaled"): "an audit sees the number read, whatever it is read for",
@@ -48,7 +45,6 @@ EQUIVALENT = {
     ("gradients_missing", "no_gradients"): "says the same of any optimizer",
     ("parameters_frozen", "no_graph"): "in the next iteration backward has no graph to go through",
     ("update_without_step", "update_before_step"): "a step follows, so that the order is what is wrong",
-    ("update_every_batch", "update_before_step"): "it raises at the first batch, when no window shows yet",
     ("another_scaler", "scaler_recreated"): "the new one is made in every iteration",
 }
 

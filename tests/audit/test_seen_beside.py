@@ -210,13 +210,6 @@ def test_decay_that_never_acts_is_remarked_on_and_one_that_does_is_not():
     assert "decay_rounded_away" not in codes(bf16_steps(lr=0.1, decay=0.01, fused=True))
 
 
-def test_gradients_added_up_in_bf16_are_remarked_on():
-    assert "gradients_summed_in_half" in codes(bf16_steps(lr=0.1, every=3))
-    assert "gradients_summed_in_half" not in codes(bf16_steps(lr=0.1))
-    in_fp32 = accumulate(lambda outputs, targets: F.cross_entropy(outputs, targets) / 4)
-    assert "gradients_summed_in_half" not in codes(in_fp32)
-
-
 @pytest.mark.parametrize(("hook", "said"), [("bf16_compress_hook", "bf16"), ("allreduce_hook", "")])
 def test_a_hook_by_which_ranks_add_up_in_16_bits_is_remarked_on(hook, said, monkeypatch):
     from torch.distributed.algorithms.ddp_comm_hooks import default_hooks

@@ -1,7 +1,7 @@
-"""Where a forward pass makes inf or NaN, listened for once several steps in a row were skipped.
+"""Where a pass makes inf or NaN, listened for once several steps were skipped in a row, or again and again.
 
 A healthy training pays nothing for it: functions that people write between their layers, and those that
-layers call, are replaced only while a scaler skips step after step, and given back with one that happens.
+layers call, are replaced only while a scaler skips step after step, or every few steps.
 """
 
 from __future__ import annotations
@@ -9,8 +9,11 @@ from __future__ import annotations
 import math
 import sys
 import threading
+from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
+from functools import partial
+from itertools import pairwise
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -26,6 +29,7 @@ from amp_lessons.audit.recorder.replacing import replaced
 
 _AUDIT = str(Path(__file__).parents[1])
 _SKIPPED = 4  # in a row: a scaler that looks for its scale mostly skips fewer
+_AGAIN, _LATELY = 3, 16  # of so many steps so many were skipped after one that happened
 _MOST_KEPT = 10_000  # results, in a step
 _OPERATORS = ("add", "sub", "mul", "truediv", "pow", "matmul")
 _FUNCTIONS = (
@@ -49,22 +53,38 @@ class _Made(NamedTuple):
     numbers: Tensor
 
 
+class _Passed(NamedTuple):
+    """The largest gradient that came to what a line computed, and the largest that went on from there."""
+
+    line: Line
+    came: float
+    went: float
+
+
 class BreakingLines:
-    """The line on which the step under way made its first inf or NaN, while steps are skipped in a row."""
+    """The lines on which the step under way made its first inf or NaN, or its gradients beyond fp16."""
 
     def __init__(self, safely: Callable[..., Any]) -> None:
         self._safely = safely
-        self._skipped = 0
+        self._lately: deque[bool] = deque(maxlen=_LATELY)  # whether steps happened
         self._functions = ExitStack()
         self._allowed = False
         self._thread = 0  # that is listened to, 0 for none
         self._made: list[_Made] = []
+        self._passed: list[_Passed] = []
 
     def line(self) -> Line:
         """Return the first line that made inf or NaN out of finite numbers, else the first NaN out of inf."""
         of_finite = (each.line for each in self._made if each.given_finite and not each.finite)
         of_numbers = (each.line for each in self._made if each.given_numbers and not each.numbers)
         return next(of_finite, None) or next(of_numbers, None)
+
+    def grown(self) -> tuple[Line, float] | None:
+        """Return the line through which gradients grew most, and how many times: by more than fp16 holds."""
+        most = torch.finfo(torch.float16).max
+        beyond = [each for each in self._passed if each.came > 0.0 and most < each.went < math.inf]
+        grown = [(each.line, each.went / each.came) for each in beyond if each.went / each.came > most]
+        return max(grown, key=lambda each: each[1], default=None)
 
     @contextmanager
     def allowed(self) -> Iterator[None]:
@@ -77,12 +97,16 @@ class BreakingLines:
             self.stop()
 
     def step_is_over(self, happened: bool) -> None:
-        """Begin to listen after some skipped steps in a row, and end with one that happens."""
+        """Begin to listen after some skipped steps, in a row or between others, and end without any."""
         self._made.clear()
-        self._skipped = 0 if happened else self._skipped + 1
-        if happened:
+        self._passed.clear()
+        self._lately.append(happened)
+        lately = list(self._lately)
+        in_a_row = len(lately) >= _SKIPPED and not any(lately[-_SKIPPED:])
+        again = sum(before and not now for before, now in pairwise(lately)) >= _AGAIN
+        if not (in_a_row or again):
             self.stop()
-        elif self._skipped == _SKIPPED and self._allowed:
+        elif self._allowed and not self._thread:
             self._thread = threading.get_ident()
             for owner, name in _listened_to():
                 self._functions.enter_context(replaced(owner, name, self._spy))
@@ -111,7 +135,14 @@ class BreakingLines:
 
     def _keep(self, given: tuple[Tensor, Tensor], result: Any) -> None:
         if isinstance(result, Tensor):
-            self._made.append(_Made(line_outside(), *given, *_look(result)))
+            line = line_outside()
+            self._made.append(_Made(line, *given, *_look(result)))
+            if result.grad_fn is not None:
+                result.grad_fn.register_hook(partial(self._safely, self._pass, line))
+
+    def _pass(self, line: Line, went: Any, came: Any) -> None:
+        if len(self._passed) < _MOST_KEPT:
+            self._passed.append(_Passed(line, _largest(came), _largest(went)))
 
 
 def _listened_to() -> Iterator[tuple[Any, str]]:
@@ -132,6 +163,14 @@ def _look(nest: Any) -> tuple[Tensor, Tensor]:
             finite = finite & here.isfinite().all()
             numbers = numbers & here.isnan().logical_not_().all()
     return finite, numbers
+
+
+def _largest(gradients: Any) -> float:
+    """Return the largest magnitude, 0 where there is none to read."""
+    readable = [
+        each.detach() for each in gradients if each is not None and each.numel() and _can_be_read(each)
+    ]
+    return max((float(each.abs().amax()) for each in readable), default=0.0)
 
 
 def _can_be_read(tensor: Tensor) -> bool:

@@ -261,7 +261,8 @@ class StepDone(Event):
     """What came of a step: it ``happened``, or the scaler skipped it.
 
     ``loss`` is the sum of the losses of so many ``backwards``. Where several steps in a row were skipped, the
-    first inf or NaN of the forward pass was ``broken_at`` one line, as far as that was heard.
+    first inf or NaN of the forward pass was ``broken_at`` one line, as far as that was heard; through another
+    line the gradients of a skipped one have ``grown``, so many times.
     """
 
     optimizer: int
@@ -270,6 +271,7 @@ class StepDone(Event):
     loss: float | None = None
     backwards: int = 1
     broken_at: Line = None
+    grown: tuple[Line, float] | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -454,7 +456,8 @@ class Refused(Event):
     """A method of a scaler raised: ``called`` are the names called since the last backward before it.
 
     Gradients were last cleared at ``cleared_at``; weights are in 16 bits since ``cast_at``. Of a backward
-    pass ``again`` says that its loss had gone backward before.
+    pass ``again`` says that its loss had gone backward before, of a step that its optimizer had made, or
+    skipped, one since the last backward pass.
     """
 
     method: str

@@ -239,6 +239,7 @@ class OptimizerCalls(Part):
         self._known.book.applied(parameters_of(optimizer))
         self._known.stepped.add(id(optimizer))
         self._here.over, self._here.penalty = True, None
+        self._here.over_for.add(id(optimizer))
         if not self._here.backwards:  # the pass that steps it within may go on to others
             self._here.forward.clear()
         loss = self._known.loss_of(optimizer)
@@ -251,6 +252,7 @@ class OptimizerCalls(Part):
             loss=loss.at_once() if happened else loss.read(),  # the scaler has waited for a skipped one
             backwards=max(1, len(self._known.losses.pop(id(optimizer), ()))),
             broken_at=self.breaking.line(),
+            grown=None if happened else self.breaking.grown(),
         )
         self.breaking.step_is_over(happened)
         self._log.report(done)

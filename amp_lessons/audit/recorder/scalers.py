@@ -179,12 +179,13 @@ class ScalerCalls(Part):
     def refused(self, method: str, error: Exception, again: bool = False) -> None:
         """Record that a scaler's method, or a backward pass, raised: perhaps one that had been before."""
         if isinstance(error, (RuntimeError, AssertionError, ValueError)):
+            stepped = method == "step" and id(self._here.optimizer) in self._here.over_for
             self._log.record(
                 events.Refused,
                 method=method,
                 message=str(error),
                 called=tuple(self._here.called),
-                again=again,
+                again=again or stepped,
                 called_before=tuple(self._here.called_before),
                 cleared_at=self._here.cleared_at,
                 cast_at=self._optimizers.casts.since(self._parameter_in_half()),

@@ -52,6 +52,7 @@ class Here(threading.local):
         self.called_before: list[str] = []
         self.clipped = False
         self.over = False  # a step has been asked for since the last backward pass
+        self.over_for: set[int] = set()  # the optimizers that have made, or skipped, theirs in this round
         self.forward: set[torch.dtype] = set()  # autocast was entered in
         # those that are open: since when, whether on, whether a library holds them open
         self.autocasts: list[tuple[events.Line, bool, bool]] = []
@@ -91,6 +92,7 @@ class Here(threading.local):
         """Begin a new round where a step has ended the last one."""
         if self.over:
             self.called_before, self.called = self.called, []
+            self.over_for.clear()
             self.over = self.clipped = False
 
     def since_backward(self) -> list[str]:

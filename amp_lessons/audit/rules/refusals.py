@@ -73,7 +73,7 @@ def _before_backward(event: events.Refused) -> Finding:
 def _nothing_to_check(event: events.Refused, past: Past) -> Finding:
     if "backward" not in event.called:
         return _before_backward(event)
-    if event.called.count("scaler.step") > 1:
+    if event.again:
         return steps.step_without_backward()
     if "zero_grad" in event.called[event.called.index("backward") :]:
         return steps.gradients_cleared()

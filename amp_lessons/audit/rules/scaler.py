@@ -432,11 +432,13 @@ def skipped_too_often(
     growth_interval: int = 2000,
     fell: tuple[float, float] | None = None,
     broken: int = 0,
+    grown: float | None = None,
 ) -> Worded:
     """Report ``skipped`` of the last ``steps``; ``growth_interval`` is the scaler's.
 
     Where all steps are known, the scale ``fell`` from one number to another, and the losses of so many of
-    the skipped ones were ``broken``: inf or NaN before they were scaled.
+    the skipped ones were ``broken``: inf or NaN before they were scaled. Through the line that is said the
+    gradients may have ``grown`` so many times.
     """
     if fell is None:
         return (
@@ -449,6 +451,8 @@ def skipped_too_often(
     losses = f"the loss of {broken} of them was inf or NaN before it was scaled"
     if not broken:
         losses = "all their losses were finite, so gradients overflowed in the backward pass"
+    if grown is not None:
+        losses += f", where they grew {grown:.0e} times through this line, and fp16 ends at 65,504"
     return (
         f"{skipped} of {steps} steps were skipped, up to the end and not in a row, and their batches lost, "
         f"while the scale went from {fell[0]:g} to {fell[1]:g}: {losses}; a scaler that looks for its scale "
@@ -484,10 +488,15 @@ def _(past: Past) -> Verdicts:
         first, last = skipped[0].scale, steps[-1].scale
         event = past.steps.skipped[skipped[-1].index]
         of_optimizer = [each for each in past.steps.skipped.values() if each.optimizer == event.optimizer]
+        line, grown = next((each.grown for each in of_optimizer if each.grown and not broken), (None, None))
+        if broken == len(skipped):
+            line = next((each.broken_at for each in of_optimizer if each.broken_at), None)
         if len({each.scaler for each in of_optimizer}) > 1:
             continue  # each looks for its scale anew, which is another mistake
         yield seen(
-            skipped_too_often(len(skipped), len(steps), fell=(first, last), broken=broken), about=event
+            skipped_too_often(len(skipped), len(steps), fell=(first, last), broken=broken, grown=grown),
+            line,
+            about=event,
         )
         if last < _LEAST_SCALE < first:
             largest = formats.FORMATS["fp16"].max / last if last else math.inf

@@ -413,4 +413,21 @@ for step in range(6):
 """,
         "What ran: bf16 autocast, weights in fp32.",
     ),
+    "Muon, whose step casts its products itself": (
+        """
+matrices = torch.optim.Muon([p for p in model.parameters() if p.ndim == 2], lr=0.01)
+others = torch.optim.AdamW([p for p in model.parameters() if p.ndim != 2], lr=0.01)
+for step in range(6):
+    inputs, targets = batch()
+    matrices.zero_grad()
+    others.zero_grad()
+    with bf16():
+        loss = F.cross_entropy(model(inputs), targets)
+    loss.backward()
+    with bf16():
+        matrices.step()
+    others.step()
+""",
+        "bf16 autocast, weights in fp32",
+    ),
 }

@@ -127,7 +127,10 @@ def between_0_and_1(out: Tensor, labels: Tensor) -> Tensor:
 def test_steps_that_only_the_backward_pass_overflows_are_told_apart():
     with audit.watch() as seen:
         train_with_scaler(25, lambda step: torch.randn(6 if step % 2 else 1, 8).expand(6, 8), between_0_and_1)
-    assert "all their losses were finite" in of(seen.report, "skipped_too_often").message
+    found = of(seen.report, "skipped_too_often")
+    assert "all their losses were finite" in found.message
+    assert "times through this line" in found.message
+    assert "(high - low + 1e-8)" in found.place.source
 
 
 @pytest.mark.parametrize("often", [2, 3])
@@ -142,12 +145,6 @@ def test_steps_that_are_skipped_now_and_then_up_to_the_end_are_a_mistake(often):
     assert f"{skipped} of 30 steps" in found.message
     assert "from 65536 to" in found.message
     assert f"the loss of {skipped} of them was inf or NaN" in found.message
-
-
-def test_a_scale_that_falls_below_one_is_said_too():
-    with audit.watch() as seen:
-        train_with_scaler(60, lambda step: torch.randn(6, 8) * (1e6 if step % 2 else 1.0))
-    assert {"skipped_too_often", "scale_fell"} <= codes(seen.report)
 
 
 @pytest.mark.parametrize(("scale", "interval"), [(2.0**30, 2000), (65536.0, 3)])

@@ -1,8 +1,9 @@
-"""What is listened to while steps are skipped in a row is given back as it was, and changes no number."""
+"""What is listened to while steps are skipped is given back as it was, and changes no number."""
 
 from __future__ import annotations
 
 import warnings
+from collections.abc import Collection
 
 import pytest
 import torch
@@ -18,17 +19,17 @@ def is_as_it_was() -> list[str]:
     return [name for (owner, name), original in ORIGINAL.items() if getattr(owner, name) is not original]
 
 
-def train(broken: int, after: int = 0, at_step=lambda step: None) -> list[torch.Tensor]:
-    """Train in fp16 on ``broken`` batches that overflow in the forward pass, and on some ``after`` them."""
+def train(broken: Collection[int], steps: int, at_step=lambda step: None) -> list[torch.Tensor]:
+    """Train in fp16, and overflow in the forward pass of some ``broken`` steps."""
     torch.manual_seed(0)
     model = nn.Linear(4, 2)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
     scaler = torch.amp.GradScaler("cpu", init_scale=2.0**10)
     losses = []
-    for step in range(broken + after):
+    for step in range(steps):
         optimizer.zero_grad()
         with torch.autocast("cpu", torch.float16):
-            outputs = model(torch.ones(3, 4)) * (1e8 if step < broken else 1.0)
+            outputs = model(torch.ones(3, 4)) * (1e8 if step in broken else 1.0)
             loss = outputs.float().square().mean()
         scaler.scale(loss).backward()
         scaler.step(optimizer)
@@ -42,21 +43,28 @@ def test_nothing_is_replaced_before_several_steps_were_skipped_nor_after_one_tha
     heard = []
     with audit.watch():
         before = is_as_it_was()  # what the watch itself replaces, for as long as it lasts
-        train(_SKIPPED + 2, 2, lambda step: heard.append(is_as_it_was() != before))
+        train(range(_SKIPPED + 2), _SKIPPED + 4, lambda step: heard.append(is_as_it_was() != before))
     skipped = [step >= _SKIPPED - 1 for step in range(_SKIPPED + 2)]
     assert heard == [*skipped, False, False]
     assert is_as_it_was() == []
 
 
-@pytest.mark.parametrize("after", [0, 3])
-def test_the_training_is_the_same_bit_for_bit(after):
-    alone = train(12, after)
+@pytest.mark.parametrize(
+    ("broken", "steps", "code"),
+    [
+        (range(12), 12, "always_overflows"),
+        (range(12), 15, "always_overflows"),
+        (range(1, 20, 2), 20, "skipped_too_often"),
+    ],
+)
+def test_the_training_is_the_same_bit_for_bit(broken, steps, code):
+    alone = train(broken, steps)
     with audit.watch() as seen:
-        watched = train(12, after)
+        watched = train(broken, steps)
     assert all(
         torch.equal(one, other) or one.isnan().all() for one, other in zip(alone, watched, strict=True)
     )
-    assert [each.code for each in seen.report.findings if not each.ok] == ["always_overflows"]
+    assert [each.code for each in seen.report.findings if not each.ok] == [code]
     assert not seen.report.not_seen
     assert is_as_it_was() == []
 
@@ -74,6 +82,6 @@ def test_what_compilers_must_not_meet_is_given_back_to_them(use):
             assert float(made(torch.tensor(3.0))) == 6.0
 
     with audit.watch() as seen:
-        train(12, 0, at_step)
+        train(range(12), 12, at_step)
     assert not [said for said in seen.report.not_seen if "trouble" in said]
     assert is_as_it_was() == []
