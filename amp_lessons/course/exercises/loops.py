@@ -90,8 +90,10 @@ class Bench:
                 drawn = replace(drawn, epochs=2 * drawn.epochs)  # its scale has farther to fall
                 run = Run(drawn, worker.call(train, Handle(0), self.given(drawn)))
             if found := find(run):
-                seen = worker.call(f"{_THERE}:audited", Handle(0), self.given(drawn), train)
-                raise Rejected(*_with_audit(run, found, seen), *self._comparisons(run, run))
+                line = bed.as_raised(run.told["raised"]).line if run.told["raised"] else ""
+                seen = audited(worker, self.given(drawn), train)
+                found[0] = with_audit(found[0], seen, _when(run.problem), line)
+                raise Rejected(*found, *self._comparisons(run, run))
             runs.append(run)
         poisoned = next(run for run in runs if run.problem.poisoned)
         yield from _what_holds(self.applied, runs)
@@ -817,23 +819,29 @@ _OPEN = {
     "steps_too_rarely",
     "no_step",
 }
-_SYMPTOMS = {"always_overflows", "gradients_all_zero", "no_gradients", "weights_broken"}
+_SYMPTOMS = {"always_overflows", "gradients_all_zero", "weights_broken"}
 
 
-def _with_audit(run: Run, mistakes: list[Finding], seen: list[list[str]]) -> list[Finding]:
-    """Let the audit say why, where it can, and in which line it has seen a mistake too."""
-    root, *others = mistakes
+def audited(worker: Worker, given: dict[str, Any], train: str) -> list[list[str]]:
+    """Let the audit watch the learner's code as ``train`` calls it there: code, message, hint, line."""
+    seen: list[list[str]] = worker.call(f"{_THERE}:audited", Handle(0), given, train)
+    return seen
+
+
+def with_audit(root: Finding, seen: list[list[str]], when: str = "", line: str = "") -> Finding:
+    """Let the audit say why, where it can, and in which line it has seen a mistake too.
+
+    ``when`` says on which problem, ``line`` where PyTorch raised an exception.
+    """
     causes = [each for each in seen if each[0] not in _SYMPTOMS]
     if root.code in _OPEN and causes:
         code, message, hint, _ = causes[0]
-        when = _when(run.problem)
-        where = bed.as_raised(run.told["raised"]).line if run.told["raised"] else ""
-        message += (f" ({when})" if when else "") + (f" [PyTorch noticed in {where}]" if where else "")
-        return [failed(code, message, hint), *others]
+        message += (f" ({when})" if when else "") + (f" [PyTorch noticed in {line}]" if line else "")
+        return failed(code, message, hint)
     line = next((line for code, _, _, line in seen if code == root.code), "")
     if line and "line " not in root.message:
-        root = replace(root, message=f"{root.message} [{line}]")
-    return [root, *others]
+        return replace(root, message=f"{root.message} [{line}]")
+    return root
 
 
 def _what_holds(gradient: str, runs: list[Run]) -> Iterator[Finding]:

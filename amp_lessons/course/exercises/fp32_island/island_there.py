@@ -91,7 +91,7 @@ def run(
         "gradients": _gradients(output, model),
         "seen": model.seen,
         "inside": list(model.inside[-1]) if model.inside else None,
-        "changed": [list(each) for each in _changed(model, before)],
+        "changed": _changed(model, before),
         "asked": {
             "cuda": bool(log.cuda),
             "fixed": bool(log.old_spellings)
@@ -109,16 +109,16 @@ def _gradients(output: Any, model: nn.Module) -> list[Tensor | None] | None:
     return list(torch.autograd.grad(loss, list(model.parameters()), allow_unused=True))
 
 
-def _changed(model: nn.Module, layers: dict[str, tuple[nn.Parameter, Tensor]]) -> Iterator[tuple[str, str]]:
-    """Yield the name of each weight or bias that is another than before, and what became of it."""
+def _changed(model: nn.Module, layers: dict[str, tuple[nn.Parameter, Tensor]]) -> list[str]:
+    """List the weights and biases that are other tensors than before, or hold another dtype or numbers."""
     now = dict(model.named_parameters())
-    for name, (parameter, before) in layers.items():
-        if name in now and now[name].dtype != before.dtype:
-            yield name, "cast"
-        elif now.get(name) is not parameter:
-            yield name, "replaced"
-        elif not torch.equal(parameter, before):
-            yield name, "changed"
+    return [
+        name
+        for name, (parameter, before) in layers.items()
+        if now.get(name) is not parameter
+        or parameter.dtype != before.dtype
+        or not torch.equal(parameter, before)
+    ]
 
 
 def _names_a_device(forward: Callable[..., Any], devices: list[Any]) -> bool:
@@ -136,8 +136,3 @@ def _literals(code: Any) -> Iterator[Any]:
     for literal in getattr(code, "co_consts", ()):
         yield literal
         yield from _literals(literal)
-
-
-def kind(value: Any) -> str:
-    """Say whether a value is a class or a module, and not a function; "" for others."""
-    return "class" if isinstance(value, (type, nn.Module)) else ""

@@ -51,21 +51,18 @@ class Part(nn.Module):
             training=self.training,
         )
         if outputs.requires_grad:
-            outputs.register_hook(lambda gradient: self._note_backward(log, gradient.detach()))
+            outputs.register_hook(lambda _: self._note_backward(log))
 
-    def _note_backward(self, log: Log, gradient: Tensor) -> None:
-        autocast = torch.is_autocast_enabled("cpu")
-        log.call("backward", self, part=self.name, largest=float(gradient.abs().max()), autocast=autocast)
+    def _note_backward(self, log: Log) -> None:
+        log.call("backward", self, autocast=torch.is_autocast_enabled("cpu"))
 
 
-def train(
-    step: Callable[..., Any], args: list[Any], kwargs: dict[str, Any], problem: dict[str, Any]
-) -> dict[str, Any]:
-    """Let ``step`` train both networks, one call after another, until one raises; ``args`` are none.
+def train(step: Callable[..., Any], problem: dict[str, Any]) -> dict[str, Any]:
+    """Let ``step`` train both networks, one call after another, until one raises.
 
     ``problem`` has the ``weights`` of both, flat; ``batches``, pairs of real images and noise; the ``dtype``,
-    and the ``scaler``'s arguments. The result tells of each call what there was before and after it, and what
-    it did, and how the step spelled what is of one device.
+    and the ``scaler``'s arguments. What is told of each call is what there was before and after it, and what
+    it did; beside that, how the step spelled what is of one device, and what it has ``left`` changed.
     """
     log = Log()
     parts = [Part(name, log) for name in PARTS]
@@ -77,14 +74,13 @@ def train(
 
     def called(real: Tensor, noise: Tensor) -> dict[str, Any]:
         log.before.clear()
-        before, leftover, scale = log.weights(), log.gradients(), scaler.get_scale()
+        before, scale = log.weights(), scaler.get_scale()
         networks = parts[1], parts[0], opt_g, opt_d, scaler
         with spying(log), running_eagerly():
             options = {"device_type": "cpu", "dtype": problem["dtype"]}
             returned, raised = bed_there.attempted(step, *networks, real, noise, **options)
         return {
             "weights": [before, log.weights()],
-            "leftover": leftover,
             "scales": [scale, scaler.get_scale()],
             "returned": returned,
             "raised": raised,
@@ -100,7 +96,11 @@ def train(
                 break
         return calls
 
-    told = bed_there.call(all_calls, [], kwargs)
-    owners = {"discriminator": id(opt_d), "generator": id(opt_g), "scaler": id(scaler)}
-    spelled = {"cuda": sorted(log.cuda), "old": sorted(log.old_spellings)}
-    return {**told, "result": {"calls": told["result"], "owners": owners, **spelled}, "args": args}
+    told = bed_there.call(all_calls, [], {})
+    return {
+        "calls": told["result"],
+        "left": told["left"],
+        "owners": {"discriminator": id(opt_d), "generator": id(opt_g), "scaler": id(scaler)},
+        "cuda": sorted(log.cuda),
+        "old": sorted(log.old_spellings),
+    }
