@@ -197,10 +197,8 @@ def _of_numbers(done: Pass) -> Iterator[Finding]:
         for seen, right in zip(found, done.right_gradients, strict=True)
     ]
     if not max(off) <= 5 * _TOLERANCE[done.dtype]:
-        message = f"the output is right, but the gradients of a layer through it are {max(off):.0%} off"
-        yield failed(
-            "gradient_cut", f"{message}: is the graph cut on the way?", "leave out detach and no_grad"
-        )
+        said = f"the output is right, but the gradients of a layer through it are {max(off):.0%} off"
+        yield failed("gradient_cut", f"{said}: is the graph cut on the way?", "leave out detach and no_grad")
 
 
 # --- what can be said of an island that is right

@@ -95,7 +95,7 @@ wrong(
     "finished epochs",
     ('return state["epoch"]', 'return state["epoch"] + 1'),
 )
-wrong("nothing_written", "nothing_saved", "no file", ("    torch.save(state, path)\n", ""))
+wrong("nothing_written", "not_saved", "no file", ("    torch.save(state, path)\n", ""))
 wrong("key_missing", "raised", "KeyError", ('"scaler": scaler.state_dict(),\n', ""))
 wrong(
     "disabled_scaler_breaks",
@@ -140,9 +140,9 @@ wrong(
 )
 wrong("momentum_in_half", "state_rounded", "momentum came back rounded to fp16", HALF_MOMENTUM)
 wrong(
-    "frozen", "parameters_frozen", "requires_grad", (LOAD_RNG, LOAD_RNG + "    model.requires_grad_(False)\n")
+    "frozen", "goes_on_otherwise", "requires_grad", (LOAD_RNG, LOAD_RNG + "    model.requires_grad_(False)\n")
 )
-wrong("another_name", "saved_elsewhere", "checkpoint.pt.pt", *OTHER_NAME)
+wrong("another_name", "not_saved", "checkpoint.pt.pt", *OTHER_NAME)
 wrong("weights_doubled", "model_not_restored", "neither", (LOAD_RNG, LOAD_RNG +
       "    with torch.no_grad():\n        for p in model.parameters():\n            p.mul_(2)\n"))  # fmt: skip
 wrong(
@@ -286,11 +286,16 @@ right(
     (SAVE, '    import os\n    torch.save(state, f"{path}.unfinished")\n    os.replace(f"{path}.unfinished", path)\n'),
 )  # fmt: skip
 
-wrong("left_in_evaluation_mode", "evaluation_mode", "dropout", (LOAD_RNG, LOAD_RNG + "    model.eval()\n"))
+wrong(
+    "left_in_evaluation_mode",
+    "goes_on_otherwise",
+    "evaluation mode",
+    (LOAD_RNG, LOAD_RNG + "    model.eval()\n"),
+)
 wrong(
     "tensors_assigned",
-    "parameters_replaced",
-    "old ones",
+    "goes_on_otherwise",
+    "steps other tensors",
     (LOAD_MODEL, '    model.load_state_dict(state["model"], assign=True)\n'),
 )
 wrong(

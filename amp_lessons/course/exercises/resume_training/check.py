@@ -12,7 +12,6 @@ from torch import Tensor
 
 from amp_lessons._base.worker.client import Raised, Worker
 from amp_lessons._base.worker.plain import Handle
-from amp_lessons.audit import rules
 from amp_lessons.audit.findings import Finding, failed, passed
 from amp_lessons.course.exercises import bed_there
 from amp_lessons.course.exercises.attempt import Rejected, reject, require_none
@@ -85,15 +84,16 @@ def _judge_trip(
     require_none(_lost(found, saved, later, fresh, described(told["epoch"])))
     if not _equal(told["random_on_gpus"], on_gpus):
         reject("random_state_lost", "the random numbers on the GPU do not go on", _PARTS["random numbers"][2])
-    require_none(_changed_beside(told))
-    worker.call(resumed, *_LATER, method="train", random=saved["random numbers"])
-    weights = worker.call(resumed, method="state")["weights"]
-    if not all(torch.allclose(weights[name], each, rtol=1e-4) for name, each in later["weights"].items()):
-        said = (
-            "all states came back, and yet training goes on to other weights than without a stop: something "
-        )
-        said += "beside the states was changed (a hook, a layer's setting)"
-        reject("goes_on_otherwise", said, "change the objects by load_state_dict only")
+    beside = next((what for what, its in told["beside"].items() if its), None)
+    if beside is None:
+        worker.call(resumed, *_LATER, method="train", random=saved["random numbers"])
+        weights, wanted = worker.call(resumed, method="state")["weights"], later["weights"]
+        if not all(torch.allclose(weights[name], each, rtol=1e-4) for name, each in wanted.items()):
+            beside = "something beside them was changed (a hook, a layer's setting)"
+    if beside is not None:
+        said = f"all states came back, and yet training goes on otherwise than without a stop: {beside}"
+        hint = "change the objects by load_state_dict only, which copies into the tensors that are there"
+        reject("goes_on_otherwise", said, hint)
 
 
 def _require_saved(
@@ -106,16 +106,12 @@ def _require_saved(
     if told["left"]:
         raise Rejected(common_findings.leaving(told["left"]))
     written = [each.name for each in folder.iterdir()]
-    if not written:
-        said = "save_checkpoint wrote no file into the folder of path"
-        reject("nothing_saved", said, "write all of it to path")
     if _NAME not in written:
-        said = f"save_checkpoint was given {_NAME!r} and wrote {written[0]!r}, where nobody will look for it"
-        reject("saved_elsewhere", said, "write to path as it is given")
+        said = f"save_checkpoint was given {_NAME!r} in an empty folder, and wrote {written or 'no file'}"
+        reject("not_saved", said, "write all of it to path as it is given")
     changed = next((part for part, its in told["state"].items() if not _equal(its, wanted[part])), None)
     if changed:
-        said = f"after save_checkpoint the running training was different, its {changed} changed: it goes on "
-        said += "otherwise than if it had not been saved"
+        said = f"after save_checkpoint the running training was different, its {changed} changed"
         hint = "only read when saving, and change copies: model.half() and model.eval() work in place"
         reject("saving_changes_training", said, hint)
     return told
@@ -185,15 +181,14 @@ def _lost(
             continue
         for dtype in (torch.float16, torch.bfloat16):
             if _equal(_rounded(found[part], torch.float32), _rounded(saved[part], dtype)):
-                rounded = f"{part} came back rounded to {dtype_name(dtype)}: digits of fp32 are gone"
+                rounded = f"the {part} came back rounded to {dtype_name(dtype)}: digits of fp32 are gone"
                 yield failed("state_rounded", rounded, "save the states as they are, in fp32")
         if _equal(found[part], later[part]):
             yield _not_in_file(f"the {part} that came back, of a later checkpoint in another file: this")
         seen = epoch if part == "epoch" else found[part]
         if isinstance(seen, (dict, Tensor)):
-            seen = (
-                "as before loading" if _equal(seen, fresh[part]) else "neither as saved nor as before loading"
-            )
+            stays = _equal(seen, fresh[part])
+            seen = "as before loading" if stays else "neither as saved nor as before loading"
         yield failed(code, said.format(found=seen, saved=saved[part]), hint)
 
 
@@ -202,27 +197,12 @@ def _not_in_file(what: str) -> Finding:
     return failed("state_not_in_file", said, "write all of it to the file, and read nothing but the file")
 
 
-def _changed_beside(told: dict[str, Any]) -> Iterator[Finding]:
-    """Look at what no state tells of a training into which one was loaded."""
-    if not told["state"]["mode"]:
-        yield rules.dtypes.evaluation_mode("after loading")
-    if told["replaced"]:
-        said = "the model has new parameters (by load_state_dict with assign=True?), and the optimizer steps "
-        said += "the old ones: training would change nothing"
-        hint = "model.load_state_dict(state['model']) copies into the tensors that are there"
-        yield failed("parameters_replaced", said, hint)
-    if told["frozen"]:
-        hint = "leave requires_grad as it is; for inference use torch.no_grad() instead"
-        yield rules.dtypes.parameters_frozen("after loading", ", ".join(told["frozen"]), hint)
-
-
 def _load_raised(raised: Raised, scaling: bool, left_behind: list[str]) -> Finding:
     """Explain the exception that ended load_checkpoint; ``left_behind`` are files beside the one it got."""
-    missing = next((name for name in left_behind if name in raised.text), None)
-    if missing is not None:
-        return _not_in_file(
-            f"load_checkpoint looks for {missing!r} beside the file, which was moved alone: it"
-        )
+    for name in left_behind:
+        if name in raised.text:
+            what = f"load_checkpoint looks for {name!r} beside the file, which was moved alone: it"
+            return _not_in_file(what)
     if raised.kinds[0] == "UnpicklingError" and "Weights only load failed" in raised.text:
         said = "torch.load refused the file, since it holds whole Python objects instead of their state"
         hint = "save model.state_dict(), optimizer.state_dict() and so on: tensors, numbers, lists and dicts"

@@ -62,8 +62,8 @@ def _cases() -> list[RoundingCase]:
             "representable",
             "values that bf16 has already",
             torch.tensor([0.0, 1.0, -2.0, 0.5, 256.0, 1.5, 1.0078125, -3.140625]),
-            "a value whose lower 16 bits are zero must come back unchanged, and of every result they are zero: "
-            "clear them by & ~0xFFFF; .view(torch.float32) reads bits, .to(torch.float32) converts the integer",
+            "a value whose lower 16 bits are zero must come back unchanged, and in every result they are "
+            "zero: & ~0xFFFF clears them, .view(torch.float32) reads bits, .to(torch.float32) converts",
         ),
         RoundingCase(
             "nearest",
