@@ -66,11 +66,6 @@ class LearnersFunction:
         """
         return self._returned(args, kwargs, about).result
 
-    def with_operations(self, *args: Any, about: str = "", **kwargs: Any) -> tuple[Any, frozenset[str]]:
-        """Return the same, and the operations of PyTorch that it called, by ATen's names."""
-        returned = self._returned(args, kwargs, about)
-        return returned.result, returned.operations
-
     def with_graph(self, *args: Any, about: str = "", **kwargs: Any) -> tuple[Any, bool]:
         """Return what the function makes of a first argument that requires gradients, and whether it does."""
         returned = self._returned(args, kwargs, about, f"{_THERE}:call_with_graph")
@@ -132,7 +127,6 @@ class _Returned:
     result: Any
     args: list[Any]
     left: list[str]
-    operations: frozenset[str]
     noticed: bool
 
 
@@ -170,11 +164,8 @@ def _as_told(told: Any) -> _Returned:
     """Read what came from the worker; whatever it is, its parts have the types that they should."""
     if not isinstance(told, dict) or not isinstance(told.get("args"), list):
         raise Rejected(common_findings.ended("your code answered in the place of the check"))
-    left, called = (
-        [str(each) for each in told[name]] if isinstance(told.get(name), list) else []
-        for name in ("left", "operations")
-    )
-    return _Returned(told.get("result"), told["args"], left, frozenset(called), told.get("noticed") is True)
+    left = [str(each) for each in told["left"]] if isinstance(told.get("left"), list) else []
+    return _Returned(told.get("result"), told["args"], left, told.get("noticed") is True)
 
 
 def _give_back(args: Sequence[Any], after: Sequence[Any]) -> None:

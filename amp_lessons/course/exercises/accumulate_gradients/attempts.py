@@ -33,7 +33,7 @@ wrong(
 )
 wrong("divided_twice", "loss_rescaled", "0.33", ("loss / accumulation_steps", "loss / accumulation_steps**2"))
 wrong("steps_every_batch", "steps_every_batch", "within a window", (IF, "            if True:\n"))
-wrong("steps_one_too_early", "steps_every_batch", "does your count begin at 0?", ("(i + 1) %", "i %"))
+wrong("steps_one_too_early", "steps_every_batch", "within a window", ("(i + 1) %", "i %"))
 wrong(
     "unscale_every_batch",
     "update_every_batch",
@@ -126,7 +126,7 @@ wrong(
 wrong(
     "first_window_only",
     "batches_skipped",
-    "batches were trained on",
+    "training passes were made",
     (ZERO, ZERO + "                break\n"),
 )
 wrong(
@@ -278,7 +278,7 @@ wrong(
 wrong(
     "stops_before_the_batches_left_over",
     "batches_skipped",
-    "only 6 of 10",
+    "6 training passes",
     ("            with torch", "            if i >= len(loader) // accumulation_steps * accumulation_steps:\n                break\n            with torch"),
 )  # fmt: skip
 wrong(

@@ -364,13 +364,13 @@ wrong(
 )
 wrong("evaluation_mode", "evaluation_mode", "evaluation mode", (EPOCHS, "    model.eval()\n" + EPOCHS))
 wrong(
-    "first_batch_only", "batches_skipped", "batches were trained on", (TOTAL, TOTAL + "            break\n")
+    "first_batch_only", "batches_skipped", "training passes were made", (TOTAL, TOTAL + "            break\n")
 )
-wrong("one_epoch_only", "batches_skipped", "5 of 10", ("range(epochs)", "range(1)"))
+wrong("one_epoch_only", "batches_skipped", "5 training passes", ("range(epochs)", "range(1)"))
 wrong(
     "iterator_made_once",
     "batches_skipped",
-    "5 of 10",
+    "5 training passes",
     (
         EPOCHS,
         "    loader = itertools.cycle([]) if epochs == 0 else iter(list(loader))\n    batches = 5\n" + EPOCHS,
@@ -378,7 +378,7 @@ wrong(
     (APPEND, "        history.append(total / batches)\n"),
     ("import torch\n", "import itertools\n\nimport torch\n"),
 )
-wrong("last_batch_dropped", "batches_skipped", "8 of 10", ("in loader:", "in list(loader)[:-1]:"))
+wrong("last_batch_dropped", "batches_skipped", "8 training passes", ("in loader:", "in list(loader)[:-1]:"))
 wrong(
     "stops_at_nan",
     "stops_at_overflow",
