@@ -166,10 +166,17 @@ def _raised(run: Run, when: str) -> Finding:
     if "Exception" not in raised.kinds:
         return common_findings.blocking(f"called exit(), or raised {raised.kinds[0]}")
     finding, place = bed.said_of(raised), ""
-    if not run.seen and run.told["without_graph"]:
+    text = next(iter(raised.text.strip().splitlines()), "")
+    if "checks were recorded prior" in text and run.seen:
+        direct, left = run.seen[-1].called("optimizer.step", directly=True), run.seen[-1].left
+        given = direct[-1].gradients if direct else None  # inf, or divided by the scale by hand
+        if given is not None and left is not None and not given.norm() > left.norm() / 4:
+            finding = rules.scaler.step_bypasses_scaler("optimizer.step() was called directly")
+    elif not run.seen and run.told["without_graph"]:
         finding = rules.loss.no_graph()
-    elif run.order and run.order[-1] in dict(run.problem.poisoned) and "inf checks" not in raised.text:
-        text = next(iter(raised.text.strip().splitlines()), "")
+    elif "non-finite, so it cannot be clipped" in text:
+        finding = rules.scaler.clip_raises_on_overflow()
+    elif run.order and run.order[-1] in dict(run.problem.poisoned) and "inf checks" not in text:
         finding = rules.scaler.stops_at_overflow(": ".join(filter(None, [raised.kinds[0], text[:300]])))
     if finding.code != "raised" and raised.line:
         place = f" [PyTorch noticed in {raised.line}]"

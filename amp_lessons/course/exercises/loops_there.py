@@ -58,6 +58,18 @@ class Net(nn.Module):
         return self.head(F.silu(hidden))
 
 
+def of_pass(model: Any, inputs: Tensor, hidden: Tensor) -> dict[str, Any]:
+    """Say of a pass through ``body``, the first layer of a model, in which dtypes and mode it ran."""
+    return {
+        "inputs": inputs.detach().float().clone(),
+        "input_dtype": inputs.dtype,
+        "autocast": torch.get_autocast_dtype("cpu") if torch.is_autocast_enabled("cpu") else None,
+        "weight_dtype": model.body.weight.dtype,
+        "stale": is_stale(model.body, inputs, hidden),
+        "training": model.training,
+    }
+
+
 class Loss(nn.CrossEntropyLoss):
     """Cross entropy times a factor, plus an offset, which changes no gradient."""
 
@@ -128,12 +140,7 @@ class Log:
             return
         self.last = {
             "graph": torch.is_grad_enabled(),
-            "inputs": inputs.detach().float().clone(),
-            "input_dtype": inputs.dtype,
-            "autocast": torch.get_autocast_dtype("cpu") if torch.is_autocast_enabled("cpu") else None,
-            "weight_dtype": model.body.weight.dtype,
-            "stale": is_stale(model.body, inputs, hidden),
-            "training": model.training,
+            **of_pass(model, inputs, hidden),
             "own": model.body.weight is self.parameters[0],
         }
 

@@ -42,7 +42,7 @@ def _kept(question: LayerQuestion) -> dict[torch.dtype, int]:
     """Measure the bytes that autograd keeps, by CUDA's rules and kernels, without a GPU."""
     dtype = torch.float16 if question.autocast else None
     with fake_tensors():
-        module = LAYERS[question.layer].make(question.width)
+        module = LAYERS[question.layer][0](question.width)
         x = torch.empty(question.tokens, question.width, dtype=dtype or torch.float32).requires_grad_()
     with torch.enable_grad(), cuda_kernels():
         return saved_activation_bytes(module, x, dtype=dtype, device_type="cuda")
@@ -50,39 +50,32 @@ def _kept(question: LayerQuestion) -> dict[torch.dtype, int]:
 
 # --- what each layer keeps
 
-
-class Layer(NamedTuple):
-    """A layer, what it keeps, and why nothing else."""
-
-    make: Callable[[int], nn.Module]
-    why: str
-
-
-LAYERS = {
-    "linear": Layer(
+# how the layer is made, what it keeps, and why nothing else
+LAYERS: dict[str, tuple[Callable[[int], nn.Module], str]] = {
+    "linear": (
         lambda width: nn.Linear(width, width),
         "the weight's gradient needs the input, as it arrives; the input's needs the weight: a parameter, "
         "which is there anyway, but the copy that autocast makes of it, width by width, is not; the bias's "
         "gradient needs neither",
     ),
-    "relu": Layer(
+    "relu": (
         lambda width: nn.ReLU(),
         "its output, in the dtype in which its input arrives, tells which elements were let through",
     ),
-    "gelu": Layer(
+    "gelu": (
         lambda width: nn.GELU(),
         "its derivative needs the input, in the dtype in which it arrives, and nothing else",
     ),
-    "layer_norm": Layer(
+    "layer_norm": (
         lambda width: nn.LayerNorm(width),
         "on CUDA it is in autocast's fp32 list: it keeps its input in fp32, and of each token mean and "
         "inverse deviation, two fp32 numbers; parameters are there anyway",
     ),
-    "softmax": Layer(
+    "softmax": (
         lambda width: nn.Softmax(dim=-1),
         "on CUDA it is in autocast's fp32 list, so its output is in fp32; its derivative needs nothing else",
     ),
-    "dropout": Layer(
+    "dropout": (
         lambda width: nn.Dropout(0.1),
         "a GPU keeps a mask that tells which elements were dropped: one bool, one byte, in any precision",
     ),
@@ -179,7 +172,7 @@ def _mistakes(answers: dict[LayerQuestion, int]) -> Iterator[Finding]:
         elements = question.tokens * question.width
         right, seen = (f"{kept / elements:.4g} B" for kept in (question.right, answers[question]))
         words = f"for each of the input's {elements:,} elements that is {seen}, where {right} are kept"
-        yield _finding("wrong_bytes", words, LAYERS[question.layer].why, question, answers[question])
+        yield _finding("wrong_bytes", words, LAYERS[question.layer][1], question, answers[question])
 
 
 def _finding(code: str, words: str, hint: str, question: LayerQuestion, seen: int) -> Finding:

@@ -58,8 +58,8 @@ wrong(
 )
 wrong(
     "cast_back_inside",
-    "input_of_a_layer_cast",
-    "autocast is off there",
+    "raised",
+    "must have the same dtype",
     (
         "hidden.float())\n    return self.head(hidden)",
         "hidden.float()).half()\n        return self.head(hidden)",
@@ -90,21 +90,21 @@ wrong("changes_its_input", "inputs_changed", "in place", ("self.body(x)", "self.
 
 wrong(
     "half_after_the_island",
-    "input_of_a_layer_cast",
-    "without autocast self.head met an input in",
+    "raised",
+    "must have the same dtype",
     ("self.head(hidden)", "self.head(hidden.half())"),
 )
 wrong(
     "half_input",
-    "input_of_a_layer_cast",
-    "self.body met an input in",
+    "raised",
+    "must have the same dtype",
     ("self.body(x)", "self.body(x.half())"),
 )
 wrong("nothing_for_body", "raised", "linear", ("self.body(x)", "self.body(None)"))
 wrong(
     "float64_into_head",
-    "input_of_a_layer_cast",
-    "and autocast leaves that dtype alone",
+    "raised",
+    "must have the same dtype",
     ("hidden.float()", "hidden.double()"),
 )
 wrong(

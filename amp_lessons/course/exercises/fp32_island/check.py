@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any
+from dataclasses import replace
 
 import torch
 from torch import Tensor
@@ -13,6 +13,7 @@ from amp_lessons.audit.findings import Finding, failed, note, passed
 from amp_lessons.course.exercises.attempt import require_none
 from amp_lessons.course.exercises.bed import LearnersFunction, as_raised, described, function, said_of
 from amp_lessons.course.exercises.fp32_island import island_there
+from amp_lessons.course.exercises.fp32_island.island_there import Place
 from amp_lessons.course.exercises.report.common_findings import (
     cuda_replaced,
     fixed_device,
@@ -26,7 +27,9 @@ from amp_lessons.precisions import HALVES
 _THERE = island_there.__name__
 _TOLERANCE = {torch.float16: 0.01, torch.bfloat16: 0.05, torch.float32: 1e-4}  # of a norm, relative
 _FORWARD = "forward is head(normalise(body(x)))"
-_ONLY_NORMALISE = "only self.normalise belongs inside autocast(enabled=False)"
+_ONLY_NORMALISE = (
+    "only self.normalise belongs inside autocast(enabled=False), and only its input is to be cast, to fp32"
+)
 _BOTH = "autocast(enabled=False) around it, and its input cast to fp32 on the way in"
 _USE_DEVICE_OF_X = "use x.device.type"
 _CPU_REFUSES = "but the CPU's only does bf16 and fp16: it warns and switches itself off"
@@ -38,13 +41,17 @@ _WHAT_GOES_WRONG = {
 
 def judge(worker: Worker, draw: torch.Generator) -> Iterator[Finding]:
     """Run forward under autocast in fp16, in bf16, and without; see in which dtype each part ran."""
-    bed = Bed(function(worker, "forward", None, None), draw)
+    forward = function(worker, "forward", None, None)
+    model = seeded(island_there.Energy, int(torch.randint(2**30, (), generator=draw)))
+    inputs = torch.randn(6, 8, generator=draw).mul(150.0)
     passes = []
     for dtype in (torch.float16, torch.bfloat16, torch.float32):
-        passes.append(bed.run(dtype))
+        passes.append(Pass(forward, model, inputs, dtype))
         require_none(_mistakes(passes[-1]))
-    asks_for_cuda = any(each.asked["cuda"] for each in passes)
-    effect_of_cuda = bed.effect_of_cuda() if asks_for_cuda else ""
+    effect_of_cuda = ""
+    if any(each.asked["cuda"] for each in passes):
+        alone = Pass(forward, model, inputs, torch.bfloat16, watched=False)
+        effect_of_cuda = _effect_of_cuda(passes[1], alone)
     islands = [each for done in passes if done.under_autocast for each in done.normalise]
     yield _what_island(islands, "off for cpu instead of cuda" if effect_of_cuda else "off")
     yield passed("small", "both linear layers still ran in 16 bits under autocast, in fp16 and in bf16")
@@ -57,10 +64,6 @@ def judge(worker: Worker, draw: torch.Generator) -> Iterator[Finding]:
     yield from _remarks(passes, islands)
 
 
-# The dtype of a call's input, and the 16-bit dtype that autocast casts to there, None where it does not
-Place = tuple[torch.dtype, torch.dtype | None]
-
-
 class Pass:
     """A pass under autocast in ``dtype``, fp32 for none, beside the same computation in fp32.
 
@@ -69,45 +72,30 @@ class Pass:
 
     def __init__(
         self,
+        forward: LearnersFunction,
         model: island_there.Energy,
-        dtype: torch.dtype,
         given: Tensor,
-        left: Tensor,
-        told: dict[str, Any],
+        dtype: torch.dtype,
+        watched: bool = True,
     ) -> None:
-        self.dtype, self.given, self.left, self.told = dtype, given, left, told
+        self.dtype, self.given, self.left = dtype, given, given.clone()
+        state = dict(model.state_dict())
+        self.told, _ = forward.called_by(f"{_THERE}:run", self.left, state, extra=(dtype, watched))
         self.under_autocast = dtype != torch.float32
         self.when = f"under autocast in {dtype_name(dtype)}" if self.under_autocast else "without autocast"
-        self.output, self.asked = told["output"], told["asked"]
-        self.normalise: list[Place] = [(each[0], each[1]) for each in told["seen"]["normalise"]]
+        self.output, self.asked = self.told["output"], self.told["asked"]
+        self.normalise: list[Place] = [(each[0], each[1]) for each in self.told["seen"]["normalise"]]
         self.refused = [each for each in self.asked["dtypes"] if each not in HALVES.values()]
         self.right = model.reference(given)
-        loss = self.right.square().mean()
-        self.right_gradients = torch.autograd.grad(loss, list(model.parameters()), retain_graph=True)
+        self.right_gradients = torch.autograd.grad(self.right.square().mean(), list(model.parameters()))
 
 
-class Bed:
-    """The learner's forward, with a model and its inputs."""
-
-    def __init__(self, forward: LearnersFunction, draw: torch.Generator) -> None:
-        self._forward = forward
-        self._model = seeded(island_there.Energy, int(torch.randint(2**30, (), generator=draw)))
-        self._inputs = torch.randn(6, 8, generator=draw).mul(150.0)
-
-    def run(self, dtype: torch.dtype, *, watched: bool = True) -> Pass:
-        """Run forward under autocast in ``dtype``, or without it in fp32."""
-        batch, state = self._inputs.clone(), dict(self._model.state_dict())
-        told, _ = self._forward.called_by(f"{_THERE}:run", batch, state, extra=(dtype, watched))
-        return Pass(self._model, dtype, self._inputs, batch, told)
-
-    def effect_of_cuda(self) -> str:
-        """Say what a forward that names "cuda" does without a GPU; nothing, if that is right too."""
-        watched, alone = (self.run(torch.bfloat16, watched=each) for each in (True, False))
-        if alone.told["raised"] is not None:
-            return f"it raises {as_raised(alone.told['raised']).kinds[0]}"
-        if torch.equal(watched.output, alone.output):
-            return ""
-        return "it switches nothing off, and normalise would run in 16 bits"
+def _effect_of_cuda(watched: Pass, alone: Pass) -> str:
+    """Say what a forward that names "cuda" does without a GPU; nothing, if that is right too."""
+    if alone.told["raised"] is not None:
+        return f"it raises {as_raised(alone.told['raised']).kinds[0]}"
+    same = torch.equal(watched.output, alone.output)
+    return "" if same else "it switches nothing off, and normalise would run in 16 bits"
 
 
 # --- what is wrong with a forward pass, from what it raised to the gradients that flow through it
@@ -123,7 +111,9 @@ def _mistakes(done: Pass) -> Iterator[Finding]:
             "make a copy, on a module they work in place",
         )
     if done.told["raised"] is not None:
-        yield _of_exception(done)
+        raised = as_raised(done.told["raised"])
+        said = said_of(raised, done.when)
+        yield replace(said, hint=_ONLY_NORMALISE) if "same dtype" in raised.text else said
     if not torch.equal(done.left, done.given):
         yield inputs_changed("the numbers in x", "make new tensors")
     left_on = done.told["autocast_left"]
@@ -137,21 +127,6 @@ def _mistakes(done: Pass) -> Iterator[Finding]:
     for place in done.normalise if done.under_autocast else ():
         yield from _of_island(done, *place)
     yield from _of_numbers(done)
-
-
-def _of_exception(done: Pass) -> Finding:
-    """Report what was raised; where a linear layer met another dtype than its own, say why."""
-    raised = as_raised(done.told["raised"])
-    layer, place = done.told["inside"] or ("", None)
-    if place is None or "same dtype" not in raised.text:
-        return said_of(raised, done.when)
-    autocast = "is off there" if place[1] is None else "leaves that dtype alone"
-    return failed(
-        "input_of_a_layer_cast",
-        f"{done.when} self.{layer} met an input in {dtype_name(place[0])} and weights in fp32, and autocast "
-        f"{autocast}",
-        f"cast only the input of normalise, to fp32; {_ONLY_NORMALISE}",
-    )
 
 
 def _of_layer(done: Pass, layer: str) -> Iterator[Finding]:

@@ -32,17 +32,10 @@ class Energy(nn.Module):
         self.body = nn.Linear(8, 32)
         self.head = nn.Linear(32, 4)
         self.seen: dict[str, list[Any]] = {"body": [], "head": [], "normalise": []}
-        self.inside: list[tuple[str, Place | None]] = []  # the linear layer that is running
         for name, layer in (("body", self.body), ("head", self.head)):
-            layer.register_forward_pre_hook(partial(self._enter, name))
-            layer.register_forward_hook(partial(self._leave, name))
+            layer.register_forward_hook(partial(self._note, name))
 
-    def _enter(self, name: str, layer: nn.Module, inputs: tuple[Tensor, ...]) -> None:
-        given = inputs[0] if inputs else None
-        self.inside.append((name, _place(given) if isinstance(given, Tensor) else None))
-
-    def _leave(self, name: str, layer: nn.Module, inputs: tuple[Tensor, ...], output: Tensor) -> None:
-        self.inside.pop()
+    def _note(self, name: str, layer: nn.Module, inputs: tuple[Tensor, ...], output: Tensor) -> None:
         self.seen[name].append(output.dtype)
 
     def normalise(self, hidden: Tensor) -> Tensor:
@@ -65,8 +58,8 @@ def run(
 
     ``args`` are the input, of shape (6, 8), and the weights by name. Only while it is ``watched``, "cuda"
     means this device. The result holds the ``output`` and the gradients of its mean square, None for each
-    that none reaches; ``autocast_left``, whether it was on afterwards; what ``raised``, and in which layer
-    (``inside``); the dtypes ``seen`` by each part; ``changed`` layers, and how autocast was ``asked`` for.
+    that none reaches; ``autocast_left``, whether it was on afterwards; what it ``raised``; the dtypes
+    ``seen`` by each part; ``changed`` layers, and how autocast was ``asked`` for.
     """
     model: Energy = type("Model", (Energy,), {"forward": forward})()
     model.load_state_dict(args[1])
@@ -90,7 +83,6 @@ def run(
         "raised": raised,
         "gradients": _gradients(output, model),
         "seen": model.seen,
-        "inside": list(model.inside[-1]) if model.inside else None,
         "changed": _changed(model, before),
         "asked": {
             "cuda": bool(log.cuda),

@@ -112,7 +112,7 @@ def autocast_decorates_the_whole_function(model, loader, optimizer, loss_fn, epo
 wrong(
     "no_scaler",
     "loss_not_scaled",
-    "became zero",
+    "backward began with a gradient of",
     (SCALER, ""),
     (BACKWARD, "            loss.backward()\n"),
     (STEP, "            optimizer.step()\n"),
@@ -590,7 +590,7 @@ wrong(
 )
 
 # --- what is returned
-wrong("returns_none", "returned_none", "None", ("    return history\n", ""))
+wrong("returns_none", "wrong_return_type", "None", ("    return history\n", ""))
 wrong(
     "scaled_loss_logged",
     "history_scaled",
@@ -615,8 +615,8 @@ wrong(
 )
 wrong(
     "one_entry_per_batch",
-    "history_per_batch",
-    "per batch",
+    "history_length",
+    "10 entries after training for 2 epochs",
     (TOTAL, "            history.append(loss.item())\n"),
     (APPEND, ""),
 )
@@ -765,8 +765,8 @@ wrong(
 )
 wrong(
     "anomalies_raise",
-    "stops_at_overflow",
-    "LogSoftmaxBackward",
+    "leaves_state_behind",
+    "anomaly detection",
     (EPOCHS, "    torch.autograd.set_detect_anomaly(True)\n" + EPOCHS),
 )
 wrong(
@@ -795,13 +795,11 @@ wrong(
     (EPOCHS, "    fresh = scaler.state_dict()\n" + EPOCHS),
     (BATCHES, "        if fresh:\n            scaler.load_state_dict(fresh)\n" + BATCHES),
 )
-wrong(
-    "sum_over_samples_divided", "history_not_mean", "divided by 37", ("len(loader))", "len(loader.dataset))")
-)
+wrong("sum_over_samples_divided", "history_not_mean", "instead of", ("len(loader))", "len(loader.dataset))"))
 wrong(
     "rounded_to_one_digit",
     "history_not_mean",
-    "rounded",
+    "instead of",
     ("total / len(loader)", "round(total / len(loader), 1)"),
 )
 wrong(
@@ -838,7 +836,7 @@ wrong(
 wrong(
     "total_reset_in_every_batch",
     "history_not_mean",
-    "the loss of the last batch divided by 5",
+    "instead of",
     (ZERO, ZERO + "            total = 0.0\n"),
 )
 

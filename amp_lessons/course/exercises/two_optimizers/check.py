@@ -63,19 +63,15 @@ class _Problem:
     def drawn(self, draw: torch.Generator) -> tuple[dict[str, Any], list[tuple[Tensor, Tensor]]]:
         """Return what the worker is given, and the batches as they were before one was poisoned."""
         weights = [torch.randn(size, generator=draw) * 0.5 for size in _SIZES]
-        batches = [
-            (
-                torch.randn(BATCH, FEATURES, generator=draw) * 0.7 + 0.5,
-                torch.randn(BATCH, NOISE, generator=draw),
-            )
-            for _ in range(_CALLS)
-        ]
-        given = list(batches)
-        if self.poisoned is not None:
-            real, noise = given[1]
-            given[1] = (
-                (real * _POISON, noise) if self.poisoned == "discriminator" else (real, noise * _POISON)
-            )
+        batches = []
+        for _ in range(_CALLS):
+            real = torch.randn(BATCH, FEATURES, generator=draw) * 0.7 + 0.5
+            batches.append((real, torch.randn(BATCH, NOISE, generator=draw)))
+        (real, noise), given = batches[1], list(batches)
+        if self.poisoned == "discriminator":
+            given[1] = real * _POISON, noise
+        if self.poisoned == "generator":
+            given[1] = real, noise * _POISON
         scaler = {**self.scaler, "enabled": self.dtype == torch.float16}
         return {"weights": weights, "batches": given, "dtype": self.dtype, "scaler": scaler}, batches
 

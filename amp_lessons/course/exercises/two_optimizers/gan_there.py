@@ -10,9 +10,8 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from amp_lessons._base.whole_process import running_eagerly
-from amp_lessons.audit.recorder.stale import is_stale
 from amp_lessons.course.exercises import bed_there
-from amp_lessons.course.exercises.loops_there import Log, spying
+from amp_lessons.course.exercises.loops_there import Log, of_pass, spying
 
 NOISE, FEATURES, BATCH = 4, 6, 10
 LEARNING_RATE = 0.25
@@ -33,25 +32,12 @@ class Part(nn.Module):
         """Map (batch, inputs) to (batch, outputs)."""
         hidden = self.body(inputs)
         outputs = self.head(F.silu(hidden))
-        if self.log is not None:
-            self._note(self.log, inputs, hidden, outputs)
+        if (log := self.log) is not None:
+            graph = outputs.requires_grad
+            log.call("forward", self, part=self.name, graph=graph, **of_pass(self, inputs, hidden))
+            if graph:
+                outputs.register_hook(lambda _: self._note_backward(log))
         return outputs
-
-    def _note(self, log: Log, inputs: Tensor, hidden: Tensor, outputs: Tensor) -> None:
-        log.call(
-            "forward",
-            self,
-            part=self.name,
-            graph=outputs.requires_grad,
-            inputs=inputs.detach().float().clone(),
-            input_dtype=inputs.dtype,
-            autocast=torch.get_autocast_dtype("cpu") if torch.is_autocast_enabled("cpu") else None,
-            weight_dtype=self.body.weight.dtype,
-            stale=is_stale(self.body, inputs, hidden),
-            training=self.training,
-        )
-        if outputs.requires_grad:
-            outputs.register_hook(lambda _: self._note_backward(log))
 
     def _note_backward(self, log: Log) -> None:
         log.call("backward", self, autocast=torch.is_autocast_enabled("cpu"))
