@@ -211,10 +211,8 @@ def precision(run: Run) -> Iterator[Finding]:
         yield rules.dtypes.evaluation_mode("while it was trained")
     without = sum(entry.autocast is None for entry in forwards)
     if without:
-        which = (
-            f"{without} of {len(forwards)} forward passes" if without < len(forwards) else "the forward pass"
-        )
-        yield rules.dtypes.no_autocast(f"{which} model(inputs)", half)
+        which = "" if without == len(forwards) else f"{without} of {len(forwards)} forward passes "
+        yield rules.dtypes.no_autocast(f"{which or 'the forward pass '}model(inputs)", half)
     for entry in forwards:
         if entry.autocast is not None and entry.autocast != run.problem.dtype:
             ran_in = dtype_name(entry.autocast)
@@ -312,9 +310,7 @@ def _updates(run: Run) -> Iterator[Finding]:
         yield from _backward_passes(window, before)
         if window.overflowed or window.left_out or window.hidden:
             yield from overflow(window)
-        elif (
-            not window.poisoned
-        ):  # at a scale so low that nothing overflows, a huge but finite update is right
+        elif not window.poisoned:  # at a low scale nothing overflows: a huge, finite update is right there
             yield from _update(window, wrong)
     if wrong:  # and no window shows why
         yield _wrong_update(wrong[0])
@@ -324,8 +320,7 @@ def _updates(run: Run) -> Iterator[Finding]:
     if all(window.overflowed for window in run.windows):
         yield failed(
             "scale_too_large",
-            f"not one step was taken: the scale begins at {run.windows[0].begun:g}, every batch "
-            "overflowed, and halving it once per batch was not enough",
+            f"no step was taken: the scale begins at {run.windows[0].begun:g}, and every batch overflowed",
             "leave init_scale at its default, 65536",
         )
     if all(call.owner != run.told["optimizer"] for call in run.calls("optimizer.step")):
@@ -349,10 +344,8 @@ def not_scaled(run: Run, most: float = 1.0) -> Iterator[Finding]:
         yield failed(
             "scaler_kept",
             f"the scaler had counted {scaled[0].clean} steps before the first batch: it, or its state, is "
-            "left from an earlier call, of another model and perhaps in another dtype, whose scale says "
-            "nothing about this one",
-            "make the scaler inside the function: a default argument, a global variable and an attribute "
-            "of the function live as long as the process",
+            "left from an earlier call, whose scale says nothing about this model",
+            "make the scaler inside the function: default arguments, globals and attributes outlive the call",
         )
     most = most if window.scale == 1.0 else 1.0
     if run.problem.dtype != torch.float16 or not window.last.begun or not window.last.begun[-1] <= most:
@@ -360,8 +353,7 @@ def not_scaled(run: Run, most: float = 1.0) -> Iterator[Finding]:
     if window.last.begun[-1] == 0.0:
         yield failed(
             "loss_cut_off",
-            "backward reached the loss with a gradient of zero: the loss was clamped or replaced before "
-            "backward",
+            "backward reached the loss with a gradient of zero: it was clamped or replaced before backward",
             "call backward on the scaled loss as loss_fn returned it",
         )
     if window.scale > 1.0:

@@ -39,13 +39,13 @@ wrong(
 wrong("unscale_does_nothing", "unscale", "after unscale_", (UNSCALE, ""))
 wrong(
     "step_never_unscales",
-    "step_does_not_unscale",
-    "still multiplied",
+    "wrong_step",
+    "still scaled",
     ("        if not self._unscaled:\n            self.unscale_(optimizer)\n", ""),
 )
 wrong(
     "step_always_unscales",
-    "unscales_twice",
+    "wrong_step",
     "unscaled again after unscale_",
     (
         "        if not self._unscaled:\n            self.unscale_(optimizer)\n",
@@ -118,24 +118,24 @@ wrong(
 )
 wrong(
     "overflow_never_forgotten",
-    "never_recovers",
-    "still remembered",
+    "wrong_step",
+    "as if the last overflow were remembered",
     (RESET, "        self._unscaled = False\n"),
 )
 wrong(
     "unscaled_never_forgotten",
-    "stays_unscaled",
-    "earlier iteration",
+    "wrong_step",
+    "as if an earlier unscale_ still counted",
     (RESET, "        self._overflow = False\n"),
 )
 wrong(
     "steps_twice",
-    "double_step",
-    "twice",
+    "wrong_step",
+    "as by two steps",
     ("            optimizer.step()\n", "            optimizer.step()\n            optimizer.step()\n"),
 )
 wrong(
-    "never_steps", "never_steps", "no step was made", ("            optimizer.step()\n", "            pass\n")
+    "never_steps", "wrong_step", "no step was made", ("            optimizer.step()\n", "            pass\n")
 )
 wrong(
     "ignores_init_scale",
@@ -467,7 +467,7 @@ wrong(
 )
 
 
-@TABLE.mistake("clipping_undone", "as they were before")
+@TABLE.mistake("wrong_step", "as they were before")
 class AppliesCopies(Gradients):
     def unscale_(self, optimizer):
         super().unscale_(optimizer)

@@ -112,12 +112,6 @@ _COMPARED = {
 
 _WHY = {
     "steps_on_overflow": "no step is right with such a gradient, nor with zeros in its place",
-    "never_steps": "no step was made although all gradients are finite",
-    "never_recovers": "no step was made, for the overflow of the last iteration is still remembered",
-    "step_does_not_unscale": "step applied gradients that are still multiplied by the scale",
-    "stays_unscaled": "step applied scaled gradients: unscale_ of an earlier iteration is still remembered",
-    "unscales_twice": "step unscaled again after unscale_",
-    "clipping_undone": "step applied the gradients as they were before they were clipped",
     "get_scale": "who compares it with a later one, to see a skipped step, compares it with itself",
     "gradients_replaced": "unscale_ put new tensors into .grad: those that DDP may hold are still scaled",
     "finite_taken_for_inf": f"no step was made at gradients of {LARGE:.0e}, whose sum alone is inf",
@@ -133,15 +127,10 @@ _HINTS = {
     "changes_loss": "return a new tensor, loss * scale: a loss logged afterwards would be another",
     "get_scale": "return a float, self._scale.item() say, and no tensor that update changes in place",
     "unscale": "divide each parameter.grad of the optimizer's param_groups in place by the scale, once",
-    "wrong_step": "unscale the gradients, then call optimizer.step()",
+    "wrong_step": "step divides by the scale what unscale_ has not divided since the last update, once, and "
+    "calls optimizer.step() on what stands in .grad then, unless there was an overflow; update forgets both",
     "steps_on_overflow": "look for inf, -inf and NaN in every gradient, by isfinite(); with one, no step",
     "overflow_clipped_away": "look for inf and NaN in unscale_, which is before clipping, and remember it",
-    "never_steps": "call optimizer.step()",
-    "never_recovers": "forget the overflow in update()",
-    "step_does_not_unscale": "call unscale_ in step, unless it has been called since the last update",
-    "stays_unscaled": "forget in update() that the gradients were unscaled",
-    "unscales_twice": "remember that unscale_ was called, and do not unscale again in step",
-    "clipping_undone": "step has to use what stands in .grad when it is called",
     "steps_by_hand": "leave the update to optimizer.step(): one that is made by hand fits plain SGD only",
     "step_clears_gradients": "leave zero_grad() to the training loop: it may log their norm after step",
     "update": "an overflow multiplies the scale by backoff_factor, with no lower bound, and growth_interval "
@@ -153,10 +142,6 @@ _HINTS = {
 
 
 def _mistake(code: str, seen: str) -> Finding:
-    if code == "capped":
-        return rules.loss.capped(f"{seen}, and smaller scales did grow")
-    if code == "double_step":
-        return rules.steps.double_step(how=seen, hint="call optimizer.step() once")
     return failed(code, f"{seen}: {_WHY[code]}" if code in _WHY else seen, _HINTS[code])
 
 
@@ -171,30 +156,31 @@ def _mistakes(seen: list[Iteration], right: list[Iteration]) -> Iterator[Finding
             if _same(its, ours) or (name == "left" and mine.event in OVERFLOWS):
                 continue
             what = words.format(*map(_listed, (its, ours, mine.scale_before)))
-            cause = _cause(name, mine, right[:count])
-            yield _mistake(cause or code, f"in iteration {count}{event} {what}")
+            said, grew = f"in iteration {count}{event} {what}", theirs.scale_after > theirs.scale_before
+            if name in ("moved", "steps") and theirs.event in OVERFLOWS:
+                code = "overflow_clipped_away" if theirs.event == "clip" else "steps_on_overflow"
+            elif name == "moved":
+                said += _why_moved(mine, right[: count - 1], theirs)
+            elif name == "scale_after" and grew and count > 1 and its < ours:
+                before = right[count - 2]
+                if before.scale_after > before.scale_before:
+                    yield rules.loss.capped(f"{said}, and smaller scales did grow")
+            yield _mistake(code, said)
 
 
-def _cause(name: str, mine: Iteration, until: list[Iteration]) -> str | None:
-    """Name the mistake that makes what differs in the last of these iterations, if one is known."""
-    *past, theirs = until
-    if theirs.event in OVERFLOWS and name in ("moved", "steps"):
-        return "overflow_clipped_away" if theirs.event == "clip" else "steps_on_overflow"
-    if name == "moved":
-        moved, scale = theirs.moved, theirs.scale_before
-        overflowed = bool(past) and past[-1].event in OVERFLOWS
-        unscaled = any(each.event in ("u", "c", "clip") for each in past)
-        suspects = {
-            "never_recovers" if overflowed else "never_steps": 0 * moved,
-            "stays_unscaled" if unscaled else "step_does_not_unscale": moved * scale,
-            "unscales_twice": moved / scale,
-            "double_step": moved * 2,
-            "clipping_undone": theirs.unscaled,
-        }
-        return next((code for code, each in suspects.items() if _same(mine.moved, each)), None)
-    grows = [each.scale_after > each.scale_before for each in until[-2:]]
-    capped = name == "scale_after" and grows == [True, True] and mine.scale_after < theirs.scale_after
-    return "capped" if capped else None
+def _why_moved(mine: Iteration, past: list[Iteration], theirs: Iteration) -> str:
+    """Say which mistake moves the weights as far as the last of these iterations, if one is known."""
+    moved, scale = theirs.moved, theirs.scale_before
+    forgotten = bool(past) and past[-1].event in OVERFLOWS
+    unscaled = any(each.event in ("u", "c", "clip") for each in past)
+    suspects = (
+        (0 * moved, "no step was made" + (", as if the last overflow were remembered" if forgotten else "")),
+        (moved * scale, "still scaled" + (", as if an earlier unscale_ still counted" if unscaled else "")),
+        (moved / scale, "they were unscaled again after unscale_"),
+        (moved * 2, "as by two steps"),
+        (theirs.unscaled, "by the gradients as they were before they were clipped"),
+    )
+    return next((f": {why}" for each, why in suspects if _same(mine.moved, each)), "")
 
 
 def _same(a: Any, b: Any) -> bool:

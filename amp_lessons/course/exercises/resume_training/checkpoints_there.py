@@ -53,11 +53,11 @@ class Training:
             "buffers": dict(self._model.named_buffers()),
             "mode": self._model.training,
             "momentum": optimizer["state"],
-            "scheduler": self._scheduler.state_dict()["last_epoch"],
+            "scheduler's epoch": self._scheduler.state_dict()["last_epoch"],
             "learning rate": optimizer["param_groups"][0]["lr"],
-            "scale": scaler.get("scale"),
-            "clean steps": scaler,
-            "random numbers": torch.get_rng_state(),
+            "scaler's scale": scaler.get("scale"),
+            "scaler's count of clean steps": scaler,
+            "state of random numbers": torch.get_rng_state(),
         }
         return copy.deepcopy(state)
 
