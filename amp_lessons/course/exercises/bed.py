@@ -17,7 +17,7 @@ import socket
 import types
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import astuple, dataclass
-from typing import Any
+from typing import Any, NoReturn
 
 import torch
 from torch import Tensor
@@ -143,6 +143,11 @@ def require_unchanged(after: Sequence[Tensor], given: Sequence[Tensor], what: st
     )
     if any(a.dtype != b.dtype or not torch.equal(a, b) for a, b in pairs):
         raise Rejected(common_findings.inputs_changed(what, hint))
+
+
+def reject_type(expected: str, returned: Any, hint: str) -> NoReturn:
+    """Reject what was returned where something else was ``expected``: "two floats were", "a float was"."""
+    raise Rejected(common_findings.wrong_return_type(expected, described(returned), hint))
 
 
 def as_raised(told: Any) -> Raised:

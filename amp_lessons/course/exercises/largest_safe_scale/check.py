@@ -10,9 +10,8 @@ from torch import Tensor
 
 from amp_lessons._base.worker.client import Worker
 from amp_lessons.audit.findings import Finding, note, passed
-from amp_lessons.course.exercises.attempt import Rejected, reject
-from amp_lessons.course.exercises.bed import described, function, require_unchanged
-from amp_lessons.course.exercises.report import common_findings
+from amp_lessons.course.exercises.attempt import reject
+from amp_lessons.course.exercises.bed import function, reject_type, require_unchanged
 from amp_lessons.course.exercises.report.common_findings import float_in, remark_on_type
 
 
@@ -28,8 +27,7 @@ def judge(worker: Worker, draw: torch.Generator) -> Iterator[Finding]:
         require_unchanged(gradients, before, "the gradients", hint)
         scale = float_in(returned)
         if scale is None:
-            seen = described(returned)
-            raise Rejected(common_findings.wrong_return_type("a float was", seen, "return one float"))
+            reject_type("a float was", returned, "return one float")
         if not _require_largest(scale, what, gradients):
             stricter = what
         remarks |= dict.fromkeys(remark_on_type(returned, float))

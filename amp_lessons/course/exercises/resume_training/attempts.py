@@ -276,7 +276,7 @@ wrong(
 wrong(
     "scaler_in_one_file_for_all",
     "state_not_in_file",
-    "the scale that came back",
+    "scale that came back",
     (SAVE, f'    torch.save(state.pop("scaler"), {ONE_FOR_ALL})\n' + SAVE),
     (LOAD_SCALER, f"    scaler.load_state_dict(torch.load({ONE_FOR_ALL}))\n"),
 )

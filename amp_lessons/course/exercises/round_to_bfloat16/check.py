@@ -10,9 +10,8 @@ from torch import Tensor
 
 from amp_lessons._base.worker.client import Worker
 from amp_lessons.audit.findings import Finding, passed
-from amp_lessons.course.exercises.attempt import Rejected, reject
-from amp_lessons.course.exercises.bed import LearnersFunction, described, function, require_unchanged
-from amp_lessons.course.exercises.report import common_findings
+from amp_lessons.course.exercises.attempt import reject
+from amp_lessons.course.exercises.bed import LearnersFunction, function, reject_type, require_unchanged
 
 _BY_HAND = "amp_lessons.course.exercises.small_formats.casts_there:rounded_by_hand"
 
@@ -110,7 +109,7 @@ def _require_rounded(result: Any, case: RoundingCase) -> None:
     if not isinstance(result, Tensor) or result.dtype != torch.float32 or result.shape != case.x.shape:
         expected = f"for {case.what} an fp32 tensor of shape {tuple(case.x.shape)} was"
         hint = "end with .view(torch.float32), which reads bits of int32, or with .float(); keep the shape"
-        raise Rejected(common_findings.wrong_return_type(expected, described(result), hint))
+        reject_type(expected, result, hint)
     right = case.x.bfloat16().float()
     wrong = (_bits(result) != _bits(right)) & ~(result.isnan() & right.isnan())
     if wrong.any():

@@ -11,9 +11,8 @@ from torch import Tensor
 
 from amp_lessons._base.worker.client import Worker
 from amp_lessons.audit.findings import Finding, passed
-from amp_lessons.course.exercises.attempt import Rejected, reject
-from amp_lessons.course.exercises.bed import LearnersFunction, described, function, require_unchanged
-from amp_lessons.course.exercises.report import common_findings
+from amp_lessons.course.exercises.attempt import reject
+from amp_lessons.course.exercises.bed import LearnersFunction, function, reject_type, require_unchanged
 
 
 def judge(worker: Worker, draw: torch.Generator) -> Iterator[Finding]:
@@ -100,8 +99,7 @@ def _returned(function: LearnersFunction, case: Case) -> tuple[Any, Any]:
             reject("uses_torchs_softmax", said, "write it out of exp, log, sums and a maximum")
     require_unchanged([given], [case.scores], "the scores", "subtract into a new tensor: a - b, not a -= b")
     if not isinstance(returned, tuple | list) or len(returned) != 2:
-        hint = "return softmax, logsumexp"
-        raise Rejected(common_findings.wrong_return_type("two tensors were", described(returned), hint))
+        reject_type("two tensors were", returned, "return softmax, logsumexp")
     return returned[0], returned[1]
 
 
@@ -111,9 +109,8 @@ def _require_form(softmax: Any, logsumexp: Any, case: Case) -> None:
     names, values = ("softmax", "logsumexp"), (softmax, logsumexp)
     for what, value, (shape, dtype) in zip(names, values, wanted, strict=True):
         if not isinstance(value, Tensor) or value.dtype != dtype or value.shape != shape:
-            expected, seen = f"a {what} of shape {tuple(shape)} in {dtype} was", described(value)
-            hint = "softmax keeps shape and dtype; logsumexp drops dim"
-            raise Rejected(common_findings.wrong_return_type(expected, f"{seen}, for {case.what}", hint))
+            expected = f"for {case.what} a {what} of shape {tuple(shape)} in {dtype} was"
+            reject_type(expected, value, "softmax keeps shape and dtype; logsumexp drops dim")
 
 
 _EXP_IN_FP32 = 1e-4  # next to 1000 neighbours in fp32 are 6e-5 apart, and exp makes a relative error of that

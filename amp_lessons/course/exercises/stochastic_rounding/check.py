@@ -10,9 +10,8 @@ from torch import Tensor
 
 from amp_lessons._base.worker.client import Worker
 from amp_lessons.audit.findings import Finding, passed
-from amp_lessons.course.exercises.attempt import Rejected, reject
-from amp_lessons.course.exercises.bed import LearnersFunction, described, function, require_unchanged
-from amp_lessons.course.exercises.report import common_findings
+from amp_lessons.course.exercises.attempt import reject
+from amp_lessons.course.exercises.bed import LearnersFunction, function, reject_type, require_unchanged
 
 _DRAWS = 20_000
 _DEVIATIONS = 5.0  # one right attempt in three million is further off, in a case; the seeds are fixed
@@ -49,8 +48,7 @@ def _rounded(function: LearnersFunction, x: Tensor, seed: int, what: str) -> Ten
     given = x.clone()
     result = function(given, torch.Generator().manual_seed(seed), about=f"for {what}")
     if not isinstance(result, Tensor) or result.dtype != torch.bfloat16 or result.shape != x.shape:
-        expected, hint = f"a bf16 tensor of shape {tuple(x.shape)} was", "end with .to(torch.bfloat16)"
-        raise Rejected(common_findings.wrong_return_type(expected, described(result), hint))
+        reject_type(f"a bf16 tensor of shape {tuple(x.shape)} was", result, "end with .to(torch.bfloat16)")
     require_unchanged([given], [x], "the numbers", "compute with new tensors: a + b, not a += b")
     return result
 

@@ -13,8 +13,7 @@ from amp_lessons._base.worker.client import Worker
 from amp_lessons._base.worker.plain import Handle
 from amp_lessons.audit.findings import Finding, passed
 from amp_lessons.course.exercises import bed
-from amp_lessons.course.exercises.attempt import Rejected, reject
-from amp_lessons.course.exercises.report import common_findings
+from amp_lessons.course.exercises.attempt import reject
 from amp_lessons.course.exercises.report.common_findings import float_in
 from amp_lessons.course.exercises.training_step import step_there
 
@@ -72,8 +71,7 @@ def _made(worker: Worker, case: Case, weights: list[Tensor], batch: Any) -> _Mad
     returned, given = told["returned"], told["given"]
     numbers = [float_in(each) for each in returned] if isinstance(returned, tuple | list) else []
     if len(numbers) != 2 or None in numbers:
-        expected, said = "two floats were", bed.described(returned)
-        raise Rejected(common_findings.wrong_return_type(expected, said, "return loss.item(), scale"))
+        bed.reject_type("two floats were", returned, "return loss.item(), scale")
     if len(given) != 1:
         reject("loss_calls", f"loss_fn was called {len(given)} times", "call it once, with all copies")
     if set(given[0]) != {torch.float16}:
