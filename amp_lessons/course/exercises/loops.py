@@ -167,7 +167,9 @@ def _raised(run: Run, when: str) -> Finding:
         return common_findings.blocking(f"called exit(), or raised {raised.kinds[0]}")
     finding, place = bed.said_of(raised), ""
     text = next(iter(raised.text.strip().splitlines()), "")
-    if "checks were recorded prior" in text and run.seen:
+    if any(dtype != torch.float32 for dtype in run.told["weight_dtypes"]):
+        finding = rules.dtypes.half_parameters()
+    elif "checks were recorded prior" in text and run.seen:
         direct, left = run.seen[-1].called("optimizer.step", directly=True), run.seen[-1].left
         given = direct[-1].gradients if direct else None  # inf, or divided by the scale by hand
         if given is not None and left is not None and not given.norm() > left.norm() / 4:
