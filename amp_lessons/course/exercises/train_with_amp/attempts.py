@@ -734,7 +734,7 @@ wrong(
 wrong(
     "step_after_the_epoch",
     "steps_too_rarely",
-    "only 2 steps were taken for 10 batches",
+    "of 10 batches, steps followed only 2",
     (BATCHES, "        optimizer.zero_grad()\n" + BATCHES),
     (ZERO, ""),
     (STEP + UPDATE, ""),
@@ -743,7 +743,7 @@ wrong(
 wrong(
     "steps_every_other_batch",
     "steps_too_rarely",
-    "for 10 batches",
+    "of 10 batches, steps followed only 4",
     (BATCHES, "        for i, (inputs, targets) in enumerate(loader):\n"),
     (ZERO, "            if i % 2 == 0:\n    " + ZERO),
     (STEP + UPDATE, "            if i % 2:\n    " + STEP + "    " + UPDATE),
