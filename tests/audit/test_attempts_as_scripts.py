@@ -37,19 +37,15 @@ EQUIVALENT = {
     ("wrong_autocast_dtype", "loss_not_scaled"): "where fp16 was not asked for, no scaler was",
     ("no_graph", "no_gradients"): "the loss was made to require gradients: it has a graph of its own",
     ("history_scaled", "logs_scaled"): "an audit sees the number read, whatever it is read for",
-    ("losses_scaled", "logs_scaled"): "an audit sees the number read, whatever it is read for",
     ("gradients_still_scaled", "step_bypasses_scaler"): "a loss may have any weight; the overflow is seen",
-    ("discriminator_not_trained", "no_step"): "its optimizer never stepped",
-    ("generator_not_trained", "no_step"): "its optimizer never stepped",
-    ("gradients_missing", "gradients_cleared"): "says why they are missing",
-    ("gradients_missing", "no_gradients"): "says the same of any optimizer",
+    ("network_not_trained", "no_step"): "its optimizer never stepped",
     ("parameters_frozen", "no_graph"): "in the next iteration backward has no graph to go through",
-    ("update_without_step", "update_before_step"): "a step follows, so that the order is what is wrong",
     ("another_scaler", "scaler_recreated"): "the new one is made in every iteration",
 }
 
 # loops with a mistake that is seen in others
 UNSEEN_LOOPS = {
+    "two_optimizers-nothing_at_all": "no backward pass asks for a step",
     "train_with_amp-always_bfloat16": "which dtype was asked for is not known",
     "two_optimizers-always_bfloat16": "which dtype was asked for is not known",
     "accumulate_gradients-step_before_the_last_backward": "how long a window was to be is not known",

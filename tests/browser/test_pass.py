@@ -174,7 +174,7 @@ def test_hints_open_one_after_the_other_by_keyboard_and_the_solution_asks_first(
 def test_a_scaler_is_drawn_beside_pytorchs_and_nobody_is_kept_out_of_a_report(lesson):
     scaler = Spot(lesson, "loss_scaler")
     report = scaler.write_and_check(scaler.solution.replace(FORGETS, "        else:"))
-    expect(report).to_contain_text("counter_not_reset")
+    expect(report).to_contain_text("get_scale() went from")
     drawing = report.get_by_role("img", name="at iteration 7 yours is 2⁵ instead of 2³")
     expect(drawing).to_be_visible()
     expect(report.locator("table")).to_be_hidden()

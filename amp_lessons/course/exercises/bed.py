@@ -17,7 +17,7 @@ import socket
 import types
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import astuple, dataclass
-from typing import Any
+from typing import Any, NoReturn
 
 import torch
 from torch import Tensor
@@ -45,6 +45,7 @@ PRELOAD = (
 )
 _THERE = "amp_lessons.course.exercises.bed_there"
 _LONGEST_PRINTED = 2000
+_ANSWERED = common_findings.ended("your code answered in the place of the check")
 
 
 # --- what a judge calls
@@ -64,17 +65,11 @@ class LearnersFunction:
         Arguments that are tensors are afterwards as the function has left them. Rejects one that is still
         the stub, raises, or leaves a setting of PyTorch's changed.
         """
-        return self._returned(args, kwargs, about).result
-
-    def with_operations(self, *args: Any, about: str = "", **kwargs: Any) -> tuple[Any, frozenset[str]]:
-        """Return the same, and the operations of PyTorch that it called, by ATen's names."""
-        returned = self._returned(args, kwargs, about)
-        return returned.result, returned.operations
+        return self._returned(args, kwargs, about)[0]
 
     def with_graph(self, *args: Any, about: str = "", **kwargs: Any) -> tuple[Any, bool]:
         """Return what the function makes of a first argument that requires gradients, and whether it does."""
-        returned = self._returned(args, kwargs, about, f"{_THERE}:call_with_graph")
-        return returned.result, returned.noticed
+        return self._returned(args, kwargs, about, f"{_THERE}:call_with_graph")
 
     def called_by(
         self,
@@ -88,8 +83,7 @@ class LearnersFunction:
 
         It is given the function, its arguments, ``kwargs`` and ``extra``, and returns what ``call`` does.
         """
-        returned = self._returned(args, dict(kwargs or {}), about, there, extra)
-        return returned.result, returned.noticed
+        return self._returned(args, dict(kwargs or {}), about, there, extra)
 
     def exception(self, *args: Any) -> Raised | None:
         """Return what the function raises, None where it returns."""
@@ -106,14 +100,14 @@ class LearnersFunction:
         about: str,
         there: str = f"{_THERE}:call",
         extra: tuple[Any, ...] = (),
-    ) -> _Returned:
-        handle = Handle(self.number)
-        told = asked(self.worker, there, handle, list(args), dict(kwargs), *extra, about=about)
-        returned = _as_told(told)
-        if returned.left:
-            raise Rejected(common_findings.leaving(returned.left))
-        _give_back(args, returned.args)
-        return returned
+    ) -> tuple[Any, bool]:
+        told = asked(self.worker, there, Handle(self.number), list(args), kwargs, *extra, about=about)
+        if not isinstance(told, dict) or not isinstance(told.get("args"), list):
+            raise Rejected(_ANSWERED)
+        if isinstance(told.get("left"), list) and told["left"]:
+            raise Rejected(common_findings.leaving([str(each) for each in told["left"]]))
+        _give_back(args, told["args"])
+        return told.get("result"), told.get("noticed") is True
 
     def each(self, arguments: Sequence[Sequence[Any]], about: Callable[[int], str]) -> list[Any]:
         """Return what the function returns for each list of arguments; ``about`` says which raised."""
@@ -121,19 +115,10 @@ class LearnersFunction:
         told = self.worker.call(f"{_THERE}:call_each", Handle(self.number), given)
         results = told.get("results") if isinstance(told, dict) else None
         if not isinstance(results, list) or (told["raised"] is None and len(results) != len(given)):
-            raise Rejected(common_findings.ended("your code answered in the place of the check"))
+            raise Rejected(_ANSWERED)
         if told["raised"] is not None:  # at the one that comes after these
             require_not_raised(told["raised"], about(len(results)))
         return results
-
-
-@dataclass(frozen=True)
-class _Returned:
-    result: Any
-    args: list[Any]
-    left: list[str]
-    operations: frozenset[str]
-    noticed: bool
 
 
 def asked(worker: Worker, of: Handle | str, *args: Any, about: str = "", part: str = "", **how: Any) -> Any:
@@ -160,38 +145,29 @@ def require_unchanged(after: Sequence[Tensor], given: Sequence[Tensor], what: st
         raise Rejected(common_findings.inputs_changed(what, hint))
 
 
+def reject_type(expected: str, returned: Any, hint: str) -> NoReturn:
+    """Reject what was returned where something else was ``expected``: "two floats were", "a float was"."""
+    raise Rejected(common_findings.wrong_return_type(expected, described(returned), hint))
+
+
 def as_raised(told: Any) -> Raised:
     """Read what a function of ours there says of an exception."""
     kinds, text, line, by_statement = told
     return Raised([str(each) for each in kinds], str(text), str(line), by_statement is True)
 
 
-def _as_told(told: Any) -> _Returned:
-    """Read what came from the worker; whatever it is, its parts have the types that they should."""
-    if not isinstance(told, dict) or not isinstance(told.get("args"), list):
-        raise Rejected(common_findings.ended("your code answered in the place of the check"))
-    left, called = (
-        [str(each) for each in told[name]] if isinstance(told.get(name), list) else []
-        for name in ("left", "operations")
-    )
-    return _Returned(told.get("result"), told["args"], left, frozenset(called), told.get("noticed") is True)
-
-
 def _give_back(args: Sequence[Any], after: Sequence[Any]) -> None:
     """Change tensors, at any depth of lists and tuples, as the function has changed its own."""
+    other = common_findings.inputs_changed("the arguments", "compute with copies, not in place")
     for mine, its in zip(args, after, strict=False):
         if isinstance(mine, Tensor) and isinstance(its, Tensor):
             if mine.dtype != its.dtype or mine.shape != its.shape:
-                raise Rejected(
-                    common_findings.inputs_changed("the arguments", "compute with copies, not in place")
-                )
+                raise Rejected(other)
             with torch.no_grad():
                 mine.copy_(its)
         elif isinstance(mine, (list, tuple)) and isinstance(its, (list, tuple)):
             if len(mine) != len(its):
-                raise Rejected(
-                    common_findings.inputs_changed("the arguments", "compute with copies, not in place")
-                )
+                raise Rejected(other)
             _give_back(mine, its)
 
 

@@ -17,6 +17,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from amp_lessons import autocast
 from amp_lessons._base.text.describing import describe
 from amp_lessons._base.worker.serving import told
+from amp_lessons.devices import FP32_SWITCHES
 
 _for_ever = ExitStack()
 
@@ -43,17 +44,10 @@ def uncallable(value: Any, count: int, keywords: list[str]) -> list[str] | None:
 
 
 def call(function: Callable[..., Any], args: list[Any], kwargs: dict[str, Any]) -> dict[str, Any]:
-    """Call a function; return its result, the operations called, its arguments afterwards, what is left."""
-    before = _settings()
-    with _Operations() as operations:
-        result = function(*args, **kwargs)
-    after = _settings()
-    return {
-        "result": result,
-        "operations": sorted(operations.names),
-        "args": args,
-        "left": [f"{name} {_now(value)}" for name, value in after.items() if value != before[name]],
-    }
+    """Call a function; return its result, its arguments afterwards, and what of PyTorch it left changed."""
+    before = settings()
+    result = function(*args, **kwargs)
+    return {"result": result, "args": args, "left": changed_since(before)}
 
 
 def attempted(code: Callable[..., Any], *args: Any, **kwargs: Any) -> tuple[Any, list[Any] | None]:
@@ -62,6 +56,15 @@ def attempted(code: Callable[..., Any], *args: Any, **kwargs: Any) -> tuple[Any,
         return code(*args, **kwargs), None
     except Exception as error:
         return None, told(error)
+
+
+def call_noting_operations(
+    function: Callable[..., Any], args: list[Any], kwargs: dict[str, Any]
+) -> dict[str, Any]:
+    """Call a function; the result holds what was returned, and the operations that ran, by ATen's names."""
+    with _Operations() as operations:
+        told = call(function, args, kwargs)
+    return {**told, "result": [told["result"], sorted(operations.names)]}
 
 
 def call_with_graph(function: Callable[..., Any], args: list[Any], kwargs: dict[str, Any]) -> dict[str, Any]:
@@ -139,18 +142,30 @@ def pickled(attempt: Any) -> bytes:
     return buffer.getvalue()
 
 
-def _now(value: Any) -> str:
-    return {True: "on", False: "off"}.get(value, str(value)) if isinstance(value, bool) else f"= {value}"
-
-
-def _settings() -> dict[str, Any]:
-    """Return what of PyTorch's settings a function may leave changed, by name."""
+def settings() -> dict[str, Any]:
+    """Return what of PyTorch's settings a learner's code may leave changed, by name."""
+    torch.autocast_increment_nesting()
     return {
         "gradients": torch.is_grad_enabled(),
         "autocast for CPU": torch.is_autocast_enabled("cpu"),
         "autocast for CUDA": torch.is_autocast_enabled("cuda"),
+        "the default dtype of autocast": torch.get_autocast_dtype("cpu"),
+        "the number of autocast contexts not left": torch.autocast_decrement_nesting(),
+        "autocast's cache": torch.is_autocast_cache_enabled(),
         "the default dtype": torch.get_default_dtype(),
         "deterministic algorithms": torch.are_deterministic_algorithms_enabled(),
         "the number of threads": torch.get_num_threads(),
         "anomaly detection": torch.is_anomaly_enabled(),
+        "cudnn.benchmark": torch.backends.cudnn.benchmark,
+        "the precision of fp32 products": [switch.read() for switch in FP32_SWITCHES],
     }
+
+
+def changed_since(before: dict[str, Any]) -> list[str]:
+    """Say what of the settings is another than ``before``, and what it is now."""
+    words = {True: "on", False: "off"}
+    return [
+        f"{name} {words[now] if isinstance(now, bool) else f'= {now}'}"
+        for name, now in settings().items()
+        if now != before[name]
+    ]

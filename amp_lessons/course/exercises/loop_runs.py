@@ -300,7 +300,6 @@ class Window:
         self.batches = [run.order[place] for place in self.places]
         bad = dict(self.problem.poisoned)
         self.poisoned = any(batch is None or batch in bad for batch in self.batches)
-        self.calls = [call for entry in self.entries for call in entry.calls]
         scales = [call.scale for call in self.called("scale") if call.enabled]
         self.scale = scales[0] if scales else 1.0
         self.begun = (self.last.begun[-1] if self.last.begun else 1.0) * self.size
@@ -317,8 +316,8 @@ class Window:
         self.hidden = spread and self.left is not None and not self.overflowed and not seen
 
     def called(self, *names: str, directly: bool = False) -> list[Call]:
-        """List the calls of these names; ``directly`` leaves out what ``scaler.step`` did itself."""
-        return [call for call in self.calls if call.name in names and not (directly and call.inside)]
+        """List the calls of these names after any of its batches."""
+        return [call for entry in self.entries for call in entry.called(*names, directly=directly)]
 
     @cached_property
     def truths(self) -> list[tuple[float, Tensor]]:

@@ -90,8 +90,10 @@ class Bench:
                 drawn = replace(drawn, epochs=2 * drawn.epochs)  # its scale has farther to fall
                 run = Run(drawn, worker.call(train, Handle(0), self.given(drawn)))
             if found := find(run):
-                seen = worker.call(f"{_THERE}:audited", Handle(0), self.given(drawn), train)
-                raise Rejected(*_with_audit(run, found, seen), *self._comparisons(run, run))
+                line = bed.as_raised(run.told["raised"]).line if run.told["raised"] else ""
+                seen = audited(worker, self.given(drawn), train)
+                found[0] = with_audit(found[0], seen, _when(run.problem), line)
+                raise Rejected(*found, *self._comparisons(run, run))
             runs.append(run)
         poisoned = next(run for run in runs if run.problem.poisoned)
         yield from _what_holds(self.applied, runs)
@@ -153,19 +155,18 @@ def conduct(run: Run, when: str) -> Iterator[Finding]:
     if told["left"]:
         yield common_findings.leaving(told["left"])
     if told["history"]["kind"] in ("generator", "coroutine"):
-        why = "the function contains yield or async, so that calling it ran nothing"
-        yield _wrong_type(f"a {told['history']['kind']}: {why}")
+        yield _wrong_type(f"a {told['history']['kind']}: with yield or async in it, a call runs nothing")
 
 
 def _raised(run: Run, when: str) -> Finding:
-    """Say of an exception what led to it, where the numbers tell; the audit may know more."""
-    raised, problem = bed.as_raised(run.told["raised"]), run.problem
-    text = next(iter(raised.text.strip().splitlines()), "")
-    kinds, finding = raised.kinds, None
-    if kinds[0] == "NotImplementedError" and raised.by_statement:
+    """Say of an exception what led to it, where the order of batches tells; the audit may know more."""
+    raised = bed.as_raised(run.told["raised"])
+    if raised.kinds[0] == "NotImplementedError" and raised.by_statement:
         raise Rejected(common_findings.NOT_ATTEMPTED)
-    if "Exception" not in kinds:
-        return common_findings.blocking(f"called exit(), or raised {kinds[0]}")
+    if "Exception" not in raised.kinds:
+        return common_findings.blocking(f"called exit(), or raised {raised.kinds[0]}")
+    finding, place = bed.said_of(raised), ""
+    text = next(iter(raised.text.strip().splitlines()), "")
     if any(dtype != torch.float32 for dtype in run.told["weight_dtypes"]):
         finding = rules.dtypes.half_parameters()
     elif "checks were recorded prior" in text and run.seen:
@@ -177,13 +178,11 @@ def _raised(run: Run, when: str) -> Finding:
         finding = rules.loss.no_graph()
     elif "non-finite, so it cannot be clipped" in text:
         finding = rules.scaler.clip_raises_on_overflow()
-    elif run.order and run.order[-1] in dict(problem.poisoned) and "inf checks" not in text:
-        finding = rules.scaler.stops_at_overflow(": ".join(filter(None, [kinds[0], text[:300]])))
-    if finding is None:
-        said = bed.said_of(raised)
-        return replace(said, message=f"{said.message} ({when})" if when else said.message)
-    place = f" [PyTorch noticed in {raised.line}]" if raised.line else ""
-    return replace(finding, message=f"{finding.message}{f', {when}' if when else ''}{place}")
+    elif run.order and run.order[-1] in dict(run.problem.poisoned) and "inf checks" not in text:
+        finding = rules.scaler.stops_at_overflow(": ".join(filter(None, [raised.kinds[0], text[:300]])))
+    if finding.code != "raised" and raised.line:
+        place = f" [PyTorch noticed in {raised.line}]"
+    return replace(finding, message=f"{finding.message}{f' ({when})' if when else ''}{place}")
 
 
 # --- in which dtype forward, loss and backward ran
@@ -214,10 +213,8 @@ def precision(run: Run) -> Iterator[Finding]:
         yield rules.dtypes.evaluation_mode("while it was trained")
     without = sum(entry.autocast is None for entry in forwards)
     if without:
-        which = (
-            f"{without} of {len(forwards)} forward passes" if without < len(forwards) else "the forward pass"
-        )
-        yield rules.dtypes.no_autocast(f"{which} model(inputs)", half)
+        which = "" if without == len(forwards) else f"{without} of {len(forwards)} forward passes "
+        yield rules.dtypes.no_autocast(f"{which or 'the forward pass '}model(inputs)", half)
     for entry in forwards:
         if entry.autocast is not None and entry.autocast != run.problem.dtype:
             ran_in = dtype_name(entry.autocast)
@@ -253,15 +250,12 @@ def coverage(run: Run) -> Iterator[Finding]:
     if not run.told["settings_kept"]:
         yield failed(
             "optimizer_changed",
-            "the settings of the optimizer that was passed in (its learning rate, say) are different after "
-            "training",
-            "leave the optimizer's settings to whoever made it; scaling is undone by the scaler, not by the "
-            "learning rate",
+            "the optimizer that was passed in has other settings after training (its learning rate, say)",
+            "leave them to whoever made it; scaling is undone by the scaler, not by the learning rate",
         )
     if stepped and all(call.owner != run.told["optimizer"] for call in stepped):
         yield _optimizer_unused()
-    first_weights = run.seen[0].weights
-    if not torch.equal(run.start, first_weights):
+    if not torch.equal(run.start, run.seen[0].weights):
         yield failed(
             "weights_reset",
             "the weights were changed before the first batch: what the model had learned is lost, or rounded",
@@ -285,31 +279,24 @@ def _batches(run: Run) -> Iterator[Finding]:
         )
     if len(seen) < len(wanted) and bad:
         yield rules.scaler.stops_at_overflow()
-    if len(seen) < len(wanted):
-        yield failed(
-            "batches_skipped",
-            f"only {len(seen)} of {len(wanted)} batches were trained on ({problem.epochs} epochs of "
-            f"{len(problem.batch_sizes)} batches)",
-            "loop over the whole loader anew in each epoch",
-        )
-    size = len(seen) // problem.epochs
-    if len(seen) > len(wanted) or any(
+    size, fewer = len(seen) // problem.epochs, len(seen) < len(wanted)
+    if len(seen) != len(wanted) or any(
         sorted(filter(lambda i: i is not None, seen[at : at + size])) != per_epoch  # type: ignore[type-var]
         for at in range(0, len(seen), size)
     ):
+        more = "" if fewer else ", and some batches were used more often than others"
         yield failed(
-            "batches_repeated",
-            f"{len(seen)} training passes were made over {len(wanted)} batches: some batches were used more "
-            "often than others",
-            "one forward, backward and step per batch of the loader",
+            "batches_skipped" if fewer else "batches_repeated",
+            f"{len(seen)} training passes were made where {problem.epochs} epochs have {len(wanted)} batches"
+            f"{more}",
+            "loop over the whole loader anew in each epoch: one forward, backward and step per batch",
         )
 
 
 def _optimizer_unused() -> Finding:
     return failed(
         "optimizer_unused",
-        "the optimizer that was passed in never stepped; its settings, and any schedule on them, were "
-        "ignored",
+        "the optimizer that was passed in never stepped: its settings, and any schedule, were ignored",
         "step the optimizer you were given, with scaler.step(optimizer)",
     )
 
@@ -325,9 +312,7 @@ def _updates(run: Run) -> Iterator[Finding]:
         yield from _backward_passes(window, before)
         if window.overflowed or window.left_out or window.hidden:
             yield from overflow(window)
-        elif (
-            not window.poisoned
-        ):  # at a scale so low that nothing overflows, a huge but finite update is right
+        elif not window.poisoned:  # at a low scale nothing overflows: a huge, finite update is right there
             yield from _update(window, wrong)
     if wrong:  # and no window shows why
         yield _wrong_update(wrong[0])
@@ -337,8 +322,7 @@ def _updates(run: Run) -> Iterator[Finding]:
     if all(window.overflowed for window in run.windows):
         yield failed(
             "scale_too_large",
-            f"not one step was taken: the scale begins at {run.windows[0].begun:g}, every batch "
-            "overflowed, and halving it once per batch was not enough",
+            f"no step was taken: the scale begins at {run.windows[0].begun:g}, and every batch overflowed",
             "leave init_scale at its default, 65536",
         )
     if all(call.owner != run.told["optimizer"] for call in run.calls("optimizer.step")):
@@ -362,10 +346,8 @@ def not_scaled(run: Run, most: float = 1.0) -> Iterator[Finding]:
         yield failed(
             "scaler_kept",
             f"the scaler had counted {scaled[0].clean} steps before the first batch: it, or its state, is "
-            "left from an earlier call, of another model and perhaps in another dtype, whose scale says "
-            "nothing about this one",
-            "make the scaler inside the function: a default argument, a global variable and an attribute "
-            "of the function live as long as the process",
+            "left from an earlier call, whose scale says nothing about this model",
+            "make the scaler inside the function: default arguments, globals and attributes outlive the call",
         )
     most = most if window.scale == 1.0 else 1.0
     if run.problem.dtype != torch.float16 or not window.last.begun or not window.last.begun[-1] <= most:
@@ -373,8 +355,7 @@ def not_scaled(run: Run, most: float = 1.0) -> Iterator[Finding]:
     if window.last.begun[-1] == 0.0:
         yield failed(
             "loss_cut_off",
-            "backward reached the loss with a gradient of zero: the loss was clamped or replaced before "
-            "backward",
+            "backward reached the loss with a gradient of zero: it was clamped or replaced before backward",
             "call backward on the scaled loss as loss_fn returned it",
         )
     if window.scale > 1.0:
@@ -383,18 +364,7 @@ def not_scaled(run: Run, most: float = 1.0) -> Iterator[Finding]:
     if any(not call.enabled for call in run.calls("GradScaler", "scale")):
         why = "the GradScaler is switched off in fp16: enabled=False, or made for a device that is not there"
     hint = "multiply the loss before backward: a torch.amp.GradScaler does, made once and enabled in fp16"
-    yield rules.loss.loss_not_scaled(why, _vanished(window), hint=hint)
-
-
-def _vanished(window: Window) -> str:
-    """Say which share of a window's gradients became zero, where they can be seen."""
-    if window.left is None:
-        return "small gradients vanish in fp16"
-    true = window.gradient != 0
-    share = float(((window.left == 0) & true).sum() / true.sum())
-    if share < 0.01:
-        return "gradients below 2⁻²⁵ vanish in fp16"
-    return f"{share:.0%} of the gradients of the first batch became zero"
+    yield rules.loss.loss_not_scaled(why, hint=hint)
 
 
 def _backward_passes(window: Window, before: Window | None) -> Iterator[Finding]:
@@ -407,23 +377,23 @@ def _backward_passes(window: Window, before: Window | None) -> Iterator[Finding]
             yield _no_backward(window)
     filled = next((entry for entry in window.entries if any(entry.filled)), None)
     if filled is not None and filled.leftover:
-        if before is not None:
-            yield from _carried_over(before)
+        if before is not None and not before.called("optimizer.step", "scaler.step"):
+            yield _too_rarely(window)
         yield rules.steps.no_zero_grad()
     yield from _other_loss(window)
 
 
-def _carried_over(window: Window) -> Iterator[Finding]:
-    """Find a window without a step because the loop went on at its last batch: the loss was not finite."""
-    asked_for = window.called("optimizer.step", "scaler.step")
-    if window.size > 1 and not math.isfinite(window.last.loss) and not asked_for:
-        yield failed(
-            "steps_too_rarely",
-            "the loss of a window's last batch was not finite, and where the loop went on to the next one "
-            "(by continue, say) it left out the window's step as well: the gradients of its other batches "
-            "were counted in the next window",
-            _WHATEVER_ITS_LOSS,
-        )
+def _too_rarely(window: Window) -> Finding:
+    seen, size = window.run.seen, window.size
+    calls = "optimizer.step", *(["scaler.step"] if window.problem.poisoned else [])  # which may skip it
+    after = [str(i + 1) for i, entry in enumerate(seen) if entry.called(*calls)]
+    every = f"each window of {size} batches" if size > 1 else "each batch"
+    return failed(
+        "steps_too_rarely",
+        f"of {len(seen)} batches, steps followed only {len(after)} ({', '.join(after)}): one belongs after "
+        f"{every}",
+        f"step inside the loop over the batches, {_WHATEVER_ITS_LOSS}",
+    )
 
 
 def _other_loss(window: Window) -> Iterator[Finding]:
@@ -443,24 +413,18 @@ def _other_loss(window: Window) -> Iterator[Finding]:
 
 
 _WHATEVER_ITS_LOSS = (
-    "do for every batch the same, whatever its loss: scaler.step leaves out the step of a window whose "
-    "gradients are not finite, and scaler.update lowers the scale"
+    "and do for every batch the same, whatever its loss (no continue where it is not finite): scaler.step "
+    "leaves out a step whose gradients are not finite, and scaler.update lowers the scale"
 )
 
 
 def _no_backward(window: Window) -> Finding:
-    if not window.problem.one_backward and any(entry.late for entry in window.run.seen):
-        return failed(
-            "losses_summed",
-            "the losses of several batches went through one backward pass together: the graphs of all of "
-            "them were kept in memory at once",
-            "call scaler.scale(loss).backward() for every batch, right after its forward pass",
-        )
-    return failed(
-        "no_backward",
-        "a loss was computed but backward was never called on it",
-        "call scaler.scale(loss).backward() for every batch",
-    )
+    together = not window.problem.one_backward and any(entry.late for entry in window.run.seen)
+    said = "a loss was computed but backward was never called on it"
+    if together:
+        said = "the losses of several batches went through one backward pass together: all graphs were kept"
+    hint = "call scaler.scale(loss).backward() for every batch, right after its forward pass"
+    return failed("losses_summed" if together else "no_backward", said, hint)
 
 
 def overflow(window: Window) -> Iterator[Finding]:
@@ -470,11 +434,8 @@ def overflow(window: Window) -> Iterator[Finding]:
         window.entries[i].called("zero_grad") and any(e.begun for e in window.entries[:i]) for i in lost
     )
     if thrown and window.moved:
-        yield _window_cleared(
-            "a batch had a loss that was not finite, those before it were thrown away, and the step was "
-            "made with those behind it",
-            _WHATEVER_ITS_LOSS,
-        )
+        what = "a batch had a loss that was not finite, and the step was made without those before it"
+        yield _window_cleared(what)
     if window.hidden:
         yield rules.scaler.overflow_hidden()
     alone = window.left_out and not window.overflowed and bool(window.after.isfinite().all())
@@ -514,14 +475,11 @@ def _update(window: Window, wrong: list[Window]) -> Iterator[Finding]:
     """
     made = window.called("optimizer.step")
     if window.moved_within:
-        first_epoch = window.run.seen[: len(window.problem.batch_sizes)]
-        after = [i for i, entry in enumerate(first_epoch) if entry.called("optimizer.step")]
-        begins_at_0 = "; does your count begin at 0?" if after[:2] == [0, window.size] else ""
         yield failed(
             "steps_every_batch",
             f"the weights changed within a window of {window.size} batches: the step must wait until the "
-            f"gradients of all of them are added up{begins_at_0}",
-            "count the batches of the window: step, update and zero_grad belong after its last one only",
+            "gradients of all of them are added up",
+            "count the batches of the window from 1: step, update and zero_grad belong after its last one",
         )
     if len(made) > 1 and made[0].gradients.any() and not any(c.gradients.any() for c in made[1:]):
         yield rules.steps.step_without_backward()
@@ -572,7 +530,8 @@ def _clipping(window: Window) -> Iterator[Finding]:
     )
 
 
-def _window_cleared(what: str, hint: str) -> Finding:
+def _window_cleared(what: str) -> Finding:
+    hint = f"call optimizer.zero_grad() once per window, after its step, {_WHATEVER_ITS_LOSS}"
     return failed("window_cleared", f"zero_grad() was called within a window: {what}", hint)
 
 
@@ -585,10 +544,7 @@ def _accumulation(window: Window) -> Iterator[Finding]:
     if stepped and began == ["scaler.step"] and left is not None and not same(stepped[-1].gradients, left):
         yield rules.steps.step_before_backward("the backward pass of the window's last batch")
     if any(entry.called("zero_grad") for entry in window.entries[:-1]):
-        yield _window_cleared(
-            "only the last batch of it was applied",
-            "call optimizer.zero_grad() once per window: after its step, or before its first batch",
-        )
+        yield _window_cleared("only the last batch of it was applied")
     begun = [entry.begun[-1] for entry in window.entries if entry.begun and entry.begun[-1]]
     if begun and max(begun) > 1.01 * min(begun):
         yield failed(
@@ -608,40 +564,16 @@ def _accumulation(window: Window) -> Iterator[Finding]:
 
 def no_step(window: Window) -> Iterator[Finding]:
     """Say why the weights did not move."""
-    if window.moved:
+    if window.moved or window.called("optimizer.step"):
         return
-    if window.called("optimizer.step", "scaler.step"):
-        if window.called("scaler.step") and window.given is None:
-            yield failed(
-                "step_refused",
-                "scaler.step(optimizer) was called but never came to step, although no gradient "
-                "overflowed: an exception of the scaler was swallowed",
-                "let exceptions through; this one usually means that scaler.update() was missing in the "
-                "iteration before",
-            )
-    elif window.size > 1 and len(window.entries) < window.size:
+    if window.size > 1 and len(window.entries) < window.size:
         yield failed(
             "last_window_dropped",
             f"no step followed the {len(window.entries)} batches left over at the end of an epoch: their "
             "gradients are lost, or end up in a window of the next epoch",
             "step also where the loader is at its end and the window is not full",
         )
-    elif window.run.calls("optimizer.step"):
-        seen = window.run.seen
-        after = [str(i + 1) for i, entry in enumerate(seen) if entry.called("optimizer.step")]
-        what = (
-            f"only {len(after)} steps were taken for {len(seen)} batches: after a backward pass none followed"
-        )
-        hint = "call scaler.step(optimizer) and scaler.update() for every batch, inside the loop over them"
-        if window.size > 1:
-            what = (
-                f"a window of {window.size} batches ended without a step: of {len(seen)} batches, steps "
-                f"followed only batch {', '.join(after)}"
-            )
-            hint = "step once per window of accumulation_steps batches, and at the end of the epoch"
-        yield failed("steps_too_rarely", what, hint)
-    else:
-        yield rules.steps.no_step()
+    yield _too_rarely(window) if window.run.calls("optimizer.step") else rules.steps.no_step()
 
 
 def _factor(window: Window) -> Iterator[Finding]:
@@ -656,17 +588,13 @@ def _factor(window: Window) -> Iterator[Finding]:
         )
     weight = begun / scale
     if abs(weight - 1) > 0.01 and near(factor, weight):
-        seen = f"the loss was multiplied by {weight:.4g} before backward"
-        hint = "call backward on the loss as loss_fn returns it, scaled by the scaler and by nothing else"
-        if size > 1:
-            share = weight / size
-            how = f"multiplied by {share:.4g}" if share > 1 else f"divided by {1 / share:.4g}"
-            seen = f"each loss was {how}, where a window has {size} batches"
-            hint = (
-                "multiply the loss by nothing but the scale and its weight in the mean: over a window of "
-                f"{size} batches that is 1/{size}, however many batches the loader has"
-            )
-        yield rules.loss.loss_rescaled("the update", weight, seen, hint)
+        yield rules.loss.loss_rescaled(
+            "the update",
+            weight,
+            f"each loss was multiplied by {weight / size:.4g} before backward, where {1 / size:.4g} is right",
+            "multiply the loss by nothing but the scale and its weight in the mean of a window, which is "
+            "1/accumulation_steps, however many batches the loader has",
+        )
 
 
 def gradients(window: Window) -> Iterator[Finding]:
@@ -709,9 +637,7 @@ def gradients(window: Window) -> Iterator[Finding]:
 def history(run: Run) -> Iterator[Finding]:
     """Find what is wrong with what the loop returned: its type, its length, its values."""
     told, problem = run.told["history"], run.problem
-    values, kind = told["values"], told["kind"]
-    if kind == "NoneType":
-        yield failed("returned_none", "the function returned None: is there a return statement?", _ADVICE)
+    values = told["values"]
     if told["tensors"]:
         why, advice = "floats were asked for", "convert at the end: (total / n).item(), one float per epoch"
         if any(told["tensors"]):
@@ -719,12 +645,10 @@ def history(run: Run) -> Iterator[Finding]:
         yield failed("history_of_tensors", f"the history contains tensors: {why}", advice)
     if values is None:
         yield _wrong_type(f"one with {told['strange']}" if told.get("strange") else told["described"])
-    if len(values) != problem.epochs and len(values) == len(run.seen):
-        what = f"the history has one entry per batch ({len(values)}), not one per epoch"
-        yield failed("history_per_batch", what, _ADVICE)
     if len(values) != problem.epochs:
-        what = f"the history has {len(values)} entries after training for {problem.epochs} epochs"
-        yield failed("history_length", what, _ADVICE)
+        of = f"{problem.epochs} epochs of {len(problem.batch_sizes)} batches"
+        said = f"the history has {len(values)} entries after training for {of}: one per epoch was asked for"
+        yield failed("history_length", said, _ADVICE)
     sizes = torch.tensor(problem.batch_sizes, dtype=torch.float64)
     losses = torch.tensor([entry.loss for entry in run.seen], dtype=torch.float64)
     if len(losses) == problem.epochs * len(sizes) and bool(losses.isfinite().all()):
@@ -736,21 +660,17 @@ def _wrong_type(seen: str) -> Finding:
     return common_findings.wrong_return_type("a list of floats was", seen, _ADVICE)
 
 
-def _instead(seen: Tensor, right: Tensor) -> str:
-    return f"{float(seen):.5g} instead of {float(right):.5g}"
-
-
 def _near(seen: Tensor, expected: Tensor) -> bool:
     return bool(((seen - expected).abs() <= _CLOSE * expected.abs()).all())
 
 
 def _wrong_values(run: Run, seen: Tensor, losses: Tensor, sizes: Tensor) -> Iterator[Finding]:
     """Compare the history with the mean losses (epochs, batches), and with what else it may hold."""
-    steps = run.problem.accumulation_steps
     mean, by_sample = losses.mean(1), (losses * sizes).sum(1) / sizes.sum()
     if _near(seen, mean) or _near(seen, by_sample):
         return
-    shown, ratio = _instead(seen[0], mean[0]), float(seen[0] / mean[0])
+    at = int(((seen - mean).abs() > _CLOSE * mean.abs()).nonzero()[0])
+    shown, ratio = f"{float(seen[at]):.5g} instead of {float(mean[at]):.5g}", float(seen[0] / mean[0])
     scales = [entry.begun[-1] if entry.begun else 1.0 for entry in run.seen]
     if min(scales) > 8 and 0.4 * min(scales) < ratio < 2 * max(scales):
         yield failed(
@@ -760,41 +680,15 @@ def _wrong_values(run: Run, seen: Tensor, losses: Tensor, sizes: Tensor) -> Iter
             "log the loss as loss_fn returned it: not scaler.scale(loss).item(), and after loss = "
             "scaler.scale(loss) not loss.item() either, for the name means the scaled loss from there on",
         )
-    if _near(seen * steps, mean):
-        yield failed(
-            "history_divided",
-            f"the history holds losses divided by accumulation_steps: {shown}",
-            "log the loss before dividing it, or multiply it back",
-        )
-    others = list(_other_quantities(seen, losses, sizes, steps, by_sample))
-    what, numbers = others[0] if others else ("something else", shown)
-    yield failed(
-        "history_not_mean", f"the history is not the mean loss of each epoch but {what}: {numbers}", _ADVICE
-    )
-
-
-def _other_quantities(
-    seen: Tensor, losses: Tensor, sizes: Tensor, steps: int, by_sample: Tensor
-) -> Iterator[tuple[str, str]]:
-    """List what the history may be, with the numbers that show it."""
-    mean = losses.mean(1)
-    totals = {
+    suspects = {
         "the sum of the batch losses": losses.sum(1),
-        "the sum of the losses of all samples": (losses * sizes).sum(1),
         "the loss of the last batch": losses[:, -1],
-        "the loss of the first batch": losses[:, 0],
+        "that mean divided by accumulation_steps": mean / run.problem.accumulation_steps,
+        "a total that is not reset at the start of each epoch": mean.cumsum(0),
     }
-    if steps > 1 and losses.shape[1] % steps == 0:
-        totals["the sum of the losses at which a window ended"] = losses[:, steps - 1 :: steps].sum(1)
-    for what, total in totals.items():
-        divisor = float(total[0] / seen[0])
-        if seen[0] != 0 and _near(seen * divisor, total):
-            divided = not math.isclose(divisor, 1.0, rel_tol=_CLOSE)
-            yield f"{what} divided by {divisor:.4g}" if divided else what, _instead(seen[0], mean[0])
-    if any(_near(seen, torch.round(mean, decimals=digits)) for digits in (1, 2)):
-        yield "that mean rounded to one or two digits", _instead(seen[0], mean[0])
-    if _near(seen[:1], mean[:1]) or _near(seen[:1], by_sample[:1]):
-        yield "a total that is not reset at the start of each epoch", _instead(seen[-1], mean[-1])
+    what = next((f" but {what}" for what, theirs in suspects.items() if _near(seen, theirs)), "")
+    said = f"epoch {at + 1} has {shown}"
+    yield failed("history_not_mean", f"the history is not the mean loss of each epoch{what}: {said}", _ADVICE)
 
 
 # --- what a report says beside
@@ -813,27 +707,32 @@ _OPEN = {
     "clipped_piecewise",
     "not_clipped",
     "wrong_max_norm",
-    "step_refused",
     "steps_too_rarely",
     "no_step",
 }
-_SYMPTOMS = {"always_overflows", "gradients_all_zero", "no_gradients", "weights_broken"}
+_SYMPTOMS = {"always_overflows", "gradients_all_zero", "weights_broken"}
 
 
-def _with_audit(run: Run, mistakes: list[Finding], seen: list[list[str]]) -> list[Finding]:
-    """Let the audit say why, where it can, and in which line it has seen a mistake too."""
-    root, *others = mistakes
+def audited(worker: Worker, given: dict[str, Any], train: str) -> list[list[str]]:
+    """Let the audit watch the learner's code as ``train`` calls it there: code, message, hint, line."""
+    seen: list[list[str]] = worker.call(f"{_THERE}:audited", Handle(0), given, train)
+    return seen
+
+
+def with_audit(root: Finding, seen: list[list[str]], when: str = "", line: str = "") -> Finding:
+    """Let the audit say why, where it can, and in which line it has seen a mistake too.
+
+    ``when`` says on which problem, ``line`` where PyTorch raised an exception.
+    """
     causes = [each for each in seen if each[0] not in _SYMPTOMS]
     if root.code in _OPEN and causes:
         code, message, hint, _ = causes[0]
-        when = _when(run.problem)
-        where = bed.as_raised(run.told["raised"]).line if run.told["raised"] else ""
-        message += (f" ({when})" if when else "") + (f" [PyTorch noticed in {where}]" if where else "")
-        return [failed(code, message, hint), *others]
+        message += (f" ({when})" if when else "") + (f" [PyTorch noticed in {line}]" if line else "")
+        return failed(code, message, hint)
     line = next((line for code, _, _, line in seen if code == root.code), "")
     if line and "line " not in root.message:
-        root = replace(root, message=f"{root.message} [{line}]")
-    return [root, *others]
+        return replace(root, message=f"{root.message} [{line}]")
+    return root
 
 
 def _what_holds(gradient: str, runs: list[Run]) -> Iterator[Finding]:

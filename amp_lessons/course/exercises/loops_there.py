@@ -30,7 +30,7 @@ from amp_lessons._base.whole_process import running_eagerly
 from amp_lessons._base.worker.serving import told
 from amp_lessons.audit.recorder.stale import is_stale
 from amp_lessons.audit.watch import watch
-from amp_lessons.devices import FP32_SWITCHES
+from amp_lessons.course.exercises import bed_there
 
 with autocast.cuda_rules():  # read once by whoever imports this: the host of all workers
     pass
@@ -56,6 +56,18 @@ class Net(nn.Module):
         if self.log is not None and torch._C._current_graph_task_id() == -1:
             self.log.forward(self, inputs, hidden)
         return self.head(F.silu(hidden))
+
+
+def of_pass(model: Any, inputs: Tensor, hidden: Tensor) -> dict[str, Any]:
+    """Say of a pass through ``body``, the first layer of a model, in which dtypes and mode it ran."""
+    return {
+        "inputs": inputs.detach().float().clone(),
+        "input_dtype": inputs.dtype,
+        "autocast": torch.get_autocast_dtype("cpu") if torch.is_autocast_enabled("cpu") else None,
+        "weight_dtype": model.body.weight.dtype,
+        "stale": is_stale(model.body, inputs, hidden),
+        "training": model.training,
+    }
 
 
 class Loss(nn.CrossEntropyLoss):
@@ -128,12 +140,7 @@ class Log:
             return
         self.last = {
             "graph": torch.is_grad_enabled(),
-            "inputs": inputs.detach().float().clone(),
-            "input_dtype": inputs.dtype,
-            "autocast": torch.get_autocast_dtype("cpu") if torch.is_autocast_enabled("cpu") else None,
-            "weight_dtype": model.body.weight.dtype,
-            "stale": is_stale(model.body, inputs, hidden),
-            "training": model.training,
+            **of_pass(model, inputs, hidden),
             "own": model.body.weight is self.parameters[0],
         }
 
@@ -217,14 +224,14 @@ def train(loop: Callable[..., Any], given: Given) -> dict[str, Any]:
     settings = _settings(optimizer)
     returned, raised = None, None
     with _quietly(), spying(log), autocast.cuda_rules():
-        before, methods = left(), _methods()
+        before, methods = bed_there.settings(), _methods()
         try:
             loss_fn = Loss(log, given["factor"], given["offset"])
             arguments = (model, Loader(batches), optimizer, loss_fn, given["epochs"])
             returned = loop(*arguments, device_type="cpu", dtype=given["dtype"], **given["options"])
         except BaseException as error:
             raised = told(error)
-        after, methods_after = left(), _methods()
+        left, methods_after = bed_there.changed_since(before), _methods()
         told_of_history = history(returned)
     return {
         "raised": raised,
@@ -237,7 +244,7 @@ def train(loop: Callable[..., Any], given: Given) -> dict[str, Any]:
         "optimizer": id(optimizer),
         "settings_kept": _settings(optimizer) == settings,
         "batches": [list(batch) for batch in batches],
-        "left": [name for name, value in before.items() if after[name] != value],
+        "left": left,
         "patched": [name for name, value in methods_after.items() if methods.get(name) is not value],
         "cuda": sorted(log.cuda),
         "old_spellings": sorted(log.old_spellings),
@@ -280,22 +287,6 @@ def history(returned: Any) -> dict[str, Any]:
 
 def _settings(optimizer: torch.optim.Optimizer) -> list[dict[str, Any]]:
     return [{k: v for k, v in group.items() if k != "params"} for group in optimizer.param_groups]
-
-
-def left() -> dict[str, Any]:
-    """Return what a learner's code may leave changed in the process, by what one says of it."""
-    torch.autocast_increment_nesting()
-    return {
-        "autocast switched on or off": torch.is_autocast_enabled("cpu"),
-        "another default dtype of autocast": torch.get_autocast_dtype("cpu"),
-        "an autocast context entered and never left": torch.autocast_decrement_nesting(),
-        "autocast's cache switched off": torch.is_autocast_cache_enabled(),
-        "another default dtype": torch.get_default_dtype(),
-        "gradients switched off": torch.is_grad_enabled(),
-        "deterministic algorithms switched on": torch.are_deterministic_algorithms_enabled(),
-        "cudnn.benchmark switched on or off": torch.backends.cudnn.benchmark,
-        "another precision of fp32 products": [switch.read() for switch in FP32_SWITCHES],
-    }
 
 
 def _methods() -> dict[str, Any]:

@@ -58,7 +58,7 @@ def test_a_scaler_is_drawn_beside_pytorchs():
     assert (expected, yours) == (list(comparison.expected), list(comparison.yours))
     assert "at iteration 7 yours is 2⁵ instead of 2³; up to there it is the same." in shown.caption
     html = shown._repr_mimebundle_()["text/html"]
-    assert html.index("counter_not_reset") < html.index("<img alt=") < html.index("<summary>The numbers")
+    assert html.index("get_scale() went from") < html.index("<img alt=") < html.index("<summary>The numbers")
     assert html.count("<table>") == 1
 
 

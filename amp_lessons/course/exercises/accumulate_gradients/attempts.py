@@ -33,7 +33,7 @@ wrong(
 )
 wrong("divided_twice", "loss_rescaled", "0.33", ("loss / accumulation_steps", "loss / accumulation_steps**2"))
 wrong("steps_every_batch", "steps_every_batch", "within a window", (IF, "            if True:\n"))
-wrong("steps_one_too_early", "steps_every_batch", "does your count begin at 0?", ("(i + 1) %", "i %"))
+wrong("steps_one_too_early", "steps_every_batch", "within a window", ("(i + 1) %", "i %"))
 wrong(
     "unscale_every_batch",
     "update_every_batch",
@@ -75,7 +75,7 @@ wrong("no_update", "no_update", "ended without scaler.update()", (UPDATE, ""))
 wrong(
     "no_scaler",
     "loss_not_scaled",
-    "became zero",
+    "backward began with a gradient of",
     (BACKWARD, "            (loss / accumulation_steps).backward()\n"),
     (STEP, "                optimizer.step()\n"),
     (UPDATE, ""),
@@ -97,8 +97,8 @@ wrong("new_scaler_per_window", "scaler_recreated", "new GradScaler", (SCALER, ""
 ))  # fmt: skip
 wrong(
     "divided_loss_logged",
-    "history_divided",
-    "divided",
+    "history_not_mean",
+    "divided by accumulation_steps",
     ("            total += loss.item()\n", "            total += loss.item() / accumulation_steps\n"),
 )
 wrong(
@@ -126,7 +126,7 @@ wrong(
 wrong(
     "first_window_only",
     "batches_skipped",
-    "batches were trained on",
+    "training passes were made",
     (ZERO, ZERO + "                break\n"),
 )
 wrong(
@@ -197,7 +197,7 @@ wrong(
 wrong(
     "divided_by_the_batches_of_the_loader",
     "loss_rescaled",
-    "divided by 6, where a window has 3",
+    "multiplied by 0.1667 before backward, where 0.3333 is right",
     ("loss / accumulation_steps", "loss / len(loader)"),
 )
 wrong(
@@ -216,7 +216,7 @@ wrong(
 wrong(
     "one_backward_per_window",
     "losses_summed",
-    "kept in memory",
+    "all graphs were kept",
     (BACKWARD, "            kept = kept + [loss] if i % accumulation_steps else [loss]\n"),
     (IF, IF + "                scaler.scale(torch.stack(kept).mean()).backward()\n"),
 )
@@ -238,13 +238,13 @@ wrong(
 wrong(
     "windows_of_four",
     "steps_too_rarely",
-    "followed only batch 4, 6",
+    "followed only 4 (4, 6, 10, 12)",
     ("(i + 1) % accumulation_steps", "(i + 1) % (accumulation_steps + 1)"),
 )
 wrong(
     "only_the_last_loss_logged",
     "history_not_mean",
-    "at which a window ended",
+    "instead of",
     ("            total += loss.item()\n", ""),
     (STEP, "                total += loss.item()\n" + STEP),
 )
@@ -254,13 +254,13 @@ SKIP = "            if not torch.isfinite(loss):\n                continue\n"
 wrong(
     "skips_nan_losses",
     "steps_too_rarely",
-    "continue",
+    "one belongs after each window",
     (BACKWARD, SKIP + BACKWARD),
 )
 wrong(
     "skips_nan_losses_after_backward",
     "steps_too_rarely",
-    "continue",
+    "one belongs after each window",
     (BACKWARD, BACKWARD + SKIP),
 )
 wrong(
@@ -278,7 +278,7 @@ wrong(
 wrong(
     "stops_before_the_batches_left_over",
     "batches_skipped",
-    "only 6 of 10",
+    "6 training passes",
     ("            with torch", "            if i >= len(loader) // accumulation_steps * accumulation_steps:\n                break\n            with torch"),
 )  # fmt: skip
 wrong(

@@ -34,72 +34,72 @@ MASK = "return elements  # dropout"
 
 wrong(
     "no_weight_copy",
-    "other_bytes",
-    "0 B for each number of the weight's fp16 copy",
+    "wrong_bytes",
+    "for each of the input's",
     (" + " + WEIGHT_COPY, ""),
 )
-wrong("weight_always", "counted_too", "counts the weight as well", (WEIGHT_COPY, "width * width * size"))
+wrong("weight_always", "wrong_bytes", "for each of the input's", (WEIGHT_COPY, "width * width * size"))
 wrong(
     "weight_and_bias",
     "wrong_bytes",
-    "what the derivative needs",
+    "for each of the input's",
     (WEIGHT_COPY, "(width * width + width) * 4"),
 )
 wrong(
     "tokens_in_the_copy",
     "wrong_bytes",
-    "what the derivative needs",
+    "for each of the input's",
     (WEIGHT_COPY, "(elements * 2 * autocast)"),
 )
 wrong(
     "bias_copy",
-    "counted_too",
-    "counts the bias as well",
+    "wrong_bytes",
+    "for each of the input's",
     (WEIGHT_COPY, "((width * width + width) * 2 if autocast else 0)"),
 )
-wrong("no_statistics", "other_bytes", "0 B for each mean and inverse deviation", (LAYER_NORM, "elements * 4"))
+wrong("no_statistics", "wrong_bytes", "for each of the input's", (LAYER_NORM, "elements * 4"))
 wrong(
     "only_the_mean",
-    "other_bytes",
-    "4 B for each mean and inverse deviation",
+    "wrong_bytes",
+    "for each of the input's",
     (LAYER_NORM, "elements * 4 + tokens * 4"),
 )
 wrong(
     "layer_norm_in_half",
-    "other_bytes",
-    "2 B for each number of its input",
+    "wrong_bytes",
+    "for each of the input's",
     (LAYER_NORM, "elements * size + 8 * tokens"),
 )
 wrong(
     "softmax_in_half",
-    "other_bytes",
-    "2 B for each number of its output",
+    "wrong_bytes",
+    "for each of the input's",
     (SOFTMAX, "return elements * size  # its output"),
 )
 wrong(
     "mask_as_activation",
-    "other_bytes",
-    "4 B for each element of its mask",
+    "wrong_bytes",
+    "for each of the input's",
     (MASK, "return elements * size  # dropout"),
 )
 wrong(
     "mask_as_bits",
-    "other_bytes",
-    "0.125 B for each element of its mask",
+    "wrong_bytes",
+    "for each of the input's",
     (MASK, "return elements // 8  # dropout"),
 )
-wrong("no_autocast", "other_bytes", "4 B for each number of its input", ("2 if autocast else 4", "4"))
-wrong("always_half", "other_bytes", "1 B for each number of its input", ("2 if autocast else 4", "1"))
+wrong("no_autocast", "wrong_bytes", "for each of the input's", ("2 if autocast else 4", "4"))
+wrong("always_half", "wrong_bytes", "for each of the input's", ("2 if autocast else 4", "1"))
 wrong(
     "both_sides",
-    "counted_too",
-    "counts its input as well",
+    "wrong_bytes",
+    "for each of the input's",
     ("elements * size  # the", "2 * elements * size  # the"),
 )
 wrong(
     "nothing_for_relu",
-    "other_bytes",
-    "0 B for each number of its input",
+    "wrong_bytes",
+    "for each of the input's",
     ('("relu", "gelu")', '("relu",)'),
     (MASK, "return 0  # dropout"),
 )
@@ -118,29 +118,29 @@ def relu(name, code, word, expression):
     wrong(name, code, word, (RELU_GELU, RELU.format(expression)))
 
 
-relu("relu_by_a_mask", "other_bytes", "1 B for each number of its output", "elements")
-relu("relu_by_bits", "other_bytes", "0.125 B for each number of its output", "elements // 8")
-relu("relu_and_mask", "counted_too", "counts a mask as well", "elements * size + elements")
-relu("relu_both", "counted_too", "counts its input as well", "2 * elements * size")
-relu("relu_in_fp32", "other_bytes", "4 B for each number of its output", "elements * 4")
-relu("relu_in_half", "other_bytes", "2 B for each number of its output", "elements * 2")
-wrong("linear_both", "counted_too", "counts its output as well", (LINEAR, "return 2 * " + LINEAR[7:]))
+relu("relu_by_a_mask", "wrong_bytes", "for each of the input's", "elements")
+relu("relu_by_bits", "wrong_bytes", "for each of the input's", "elements // 8")
+relu("relu_and_mask", "wrong_bytes", "for each of the input's", "elements * size + elements")
+relu("relu_both", "wrong_bytes", "for each of the input's", "2 * elements * size")
+relu("relu_in_fp32", "wrong_bytes", "for each of the input's", "elements * 4")
+relu("relu_in_half", "wrong_bytes", "for each of the input's", "elements * 2")
+wrong("linear_both", "wrong_bytes", "for each of the input's", (LINEAR, "return 2 * " + LINEAR[7:]))
 wrong(
     "linear_in_fp32",
-    "other_bytes",
-    "4 B for each number of its input",
+    "wrong_bytes",
+    "for each of the input's",
     (LINEAR, "return elements * 4 + (width"),
 )
 wrong(
     "weight_copy_in_fp32",
-    "other_bytes",
-    "4 B for each number of the weight's fp16 copy",
+    "wrong_bytes",
+    "for each of the input's",
     (WEIGHT_COPY, "(width**2 * 4 * autocast)"),
 )
 wrong(
     "gelu_by_a_mask",
-    "other_bytes",
-    "1 B for each number of its output",
+    "wrong_bytes",
+    "for each of the input's",
     (RELU_GELU, "return elements  # the output"),
 )
 
@@ -149,36 +149,34 @@ def layer_norm(name, code, word, expression):
     wrong(name, code, word, (LAYER_NORM, expression))
 
 
-layer_norm("statistics_per_width", "wrong_bytes", "what the derivative needs", "elements * 4 + 2 * width * 4")
+layer_norm("statistics_per_width", "wrong_bytes", "for each of the input's", "elements * 4 + 2 * width * 4")
 layer_norm(
     "statistics_in_fp16",
-    "other_bytes",
-    "4 B for each mean and inverse deviation",
+    "wrong_bytes",
+    "for each of the input's",
     "elements * 4 + 2 * tokens * size",
 )
+layer_norm("norm_weights", "wrong_bytes", "for each of the input's", "elements * 4 + 8 * tokens + 8 * width")
 layer_norm(
-    "norm_weights", "wrong_bytes", "what the derivative needs", "elements * 4 + 8 * tokens + 8 * width"
-)
-layer_norm(
-    "norm_weight", "wrong_bytes", "what the derivative needs", "elements * 4 + 8 * tokens + width * size"
+    "norm_weight", "wrong_bytes", "for each of the input's", "elements * 4 + 8 * tokens + width * size"
 )
 layer_norm(
     "norm_copy",
-    "counted_too",
-    "counts an fp16 copy as well",
+    "wrong_bytes",
+    "for each of the input's",
     "elements * (6 if autocast else 4) + 8 * tokens",
 )
-layer_norm("norm_output", "counted_too", "counts its output as well", "elements * 8 + 8 * tokens")
+layer_norm("norm_output", "wrong_bytes", "for each of the input's", "elements * 8 + 8 * tokens")
 
 
 def softmax(name, code, word, expression):
     wrong(name, code, word, (SOFTMAX, f"return {expression}  # its output"))
 
 
-softmax("softmax_copy", "counted_too", "counts an fp16 copy as well", "elements * (6 if autocast else 4)")
-softmax("softmax_by_a_mask", "other_bytes", "1 B for each number of its output", "elements")
-softmax("softmax_both", "counted_too", "counts its input as well", "elements * 8")
-softmax("softmax_sums", "wrong_bytes", "what the derivative needs", "elements * 4 + tokens * 4")
+softmax("softmax_copy", "wrong_bytes", "for each of the input's", "elements * (6 if autocast else 4)")
+softmax("softmax_by_a_mask", "wrong_bytes", "for each of the input's", "elements")
+softmax("softmax_both", "wrong_bytes", "for each of the input's", "elements * 8")
+softmax("softmax_sums", "wrong_bytes", "for each of the input's", "elements * 4 + tokens * 4")
 
 
 def dropout(name, code, word, expression):
@@ -187,13 +185,13 @@ def dropout(name, code, word, expression):
 
 dropout(
     "mask_halved",
-    "other_bytes",
-    "0.5 B for each element of its mask",
+    "wrong_bytes",
+    "for each of the input's",
     "elements // 2 if autocast else elements",
 )
-dropout("mask_and_output", "counted_too", "counts its input or output as well", "elements + elements * size")
-dropout("mask_of_floats", "other_bytes", "4 B for each element of its mask", "elements * 4")
-dropout("dropout_keeps_nothing", "other_bytes", "0 B for each element of its mask", "0")
+dropout("mask_and_output", "wrong_bytes", "for each of the input's", "elements + elements * size")
+dropout("mask_of_floats", "wrong_bytes", "for each of the input's", "elements * 4")
+dropout("dropout_keeps_nothing", "wrong_bytes", "for each of the input's", "0")
 dropout("dropout_in_words", "not_bytes", "bool", "True")
 
 
@@ -228,7 +226,7 @@ def bits(layer, tokens, width, autocast):
     return 8 * ANSWER(layer, tokens, width, autocast)
 
 
-@TABLE.mistake("wrong_bytes", "derivative")
+@TABLE.mistake("wrong_bytes", "for each of the input's")
 def one_more(layer, tokens, width, autocast):
     return ANSWER(layer, tokens, width, autocast) + 1
 

@@ -28,16 +28,6 @@ class LayerQuestion(NamedTuple):
     autocast: bool
 
     @property
-    def elements(self) -> int:
-        """How many elements the input has."""
-        return self.tokens * self.width
-
-    @property
-    def moving(self) -> int:
-        """The bytes of each element of the input, as it arrives."""
-        return 2 if self.autocast else 4
-
-    @property
     def right(self) -> int:
         """The bytes that autograd keeps for the backward pass."""
         return sum(_kept(self).values())
@@ -52,122 +42,76 @@ def _kept(question: LayerQuestion) -> dict[torch.dtype, int]:
     """Measure the bytes that autograd keeps, by CUDA's rules and kernels, without a GPU."""
     dtype = torch.float16 if question.autocast else None
     with fake_tensors():
-        module = LAYERS[question.layer].make(question.width)
+        module = LAYERS[question.layer][0](question.width)
         x = torch.empty(question.tokens, question.width, dtype=dtype or torch.float32).requires_grad_()
     with torch.enable_grad(), cuda_kernels():
         return saved_activation_bytes(module, x, dtype=dtype, device_type="cuda")
 
 
-# --- what each layer keeps, and what it might be thought to keep
+# --- what each layer keeps
 
-Count = Callable[[LayerQuestion], int]
-
-
-class Layer(NamedTuple):
-    """A layer: of what it ``keeps`` how many there are and the bytes of each, and why nothing else.
-
-    ``too`` has the bytes of what else may be counted.
-    """
-
-    make: Callable[[int], nn.Module]
-    keeps: dict[str, tuple[Count, Count]]
-    too: dict[str, Count]
-    why: str
-
-
-LAYERS = {
-    "linear": Layer(
+# how the layer is made, what it keeps, and why nothing else
+LAYERS: dict[str, tuple[Callable[[int], nn.Module], str]] = {
+    "linear": (
         lambda width: nn.Linear(width, width),
-        {
-            "number of its input": (lambda q: q.elements, lambda q: q.moving),
-            "number of the weight's fp16 copy": (lambda q: q.width**2 * q.autocast, lambda q: 2),
-        },
-        {
-            "its output": lambda q: q.elements * q.moving,
-            "the weight": lambda q: q.width**2 * 4,
-            "the bias": lambda q: q.width * q.moving,
-        },
         "the weight's gradient needs the input, as it arrives; the input's needs the weight: a parameter, "
         "which is there anyway, but the copy that autocast makes of it, width by width, is not; the bias's "
         "gradient needs neither",
     ),
-    "relu": Layer(
+    "relu": (
         lambda width: nn.ReLU(),
-        {"number of its output": (lambda q: q.elements, lambda q: q.moving)},
-        {"its input": lambda q: q.elements * q.moving, "a mask": lambda q: q.elements},
         "its output, in the dtype in which its input arrives, tells which elements were let through",
     ),
-    "gelu": Layer(
+    "gelu": (
         lambda width: nn.GELU(),
-        {"number of its input": (lambda q: q.elements, lambda q: q.moving)},
-        {"its output": lambda q: q.elements * q.moving},
         "its derivative needs the input, in the dtype in which it arrives, and nothing else",
     ),
-    "layer_norm": Layer(
+    "layer_norm": (
         lambda width: nn.LayerNorm(width),
-        {
-            "number of its input": (lambda q: q.elements, lambda q: 4),
-            "mean and inverse deviation": (lambda q: q.tokens, lambda q: 8),
-        },
-        {"its output": lambda q: q.elements * 4, "an fp16 copy": lambda q: q.elements * 2 * q.autocast},
         "on CUDA it is in autocast's fp32 list: it keeps its input in fp32, and of each token mean and "
         "inverse deviation, two fp32 numbers; parameters are there anyway",
     ),
-    "softmax": Layer(
+    "softmax": (
         lambda width: nn.Softmax(dim=-1),
-        {"number of its output": (lambda q: q.elements, lambda q: 4)},
-        {"its input": lambda q: q.elements * 4, "an fp16 copy": lambda q: q.elements * 2 * q.autocast},
         "on CUDA it is in autocast's fp32 list, so its output is in fp32; its derivative needs nothing else",
     ),
-    "dropout": Layer(
+    "dropout": (
         lambda width: nn.Dropout(0.1),
-        {"element of its mask": (lambda q: q.elements, lambda q: 1)},
-        {"its input or output": lambda q: q.elements * q.moving},
         "a GPU keeps a mask that tells which elements were dropped: one bool, one byte, in any precision",
     ),
 }
 
 
 # known mistakes that are made with every layer, and the number that each gives
-_OF_ALL_LAYERS: tuple[tuple[str, str, Count], ...] = (
-    ("bits_not_bytes", "That counts bits", lambda q: q.right * 8),
+_OF_ALL_LAYERS: tuple[tuple[str, str, Callable[[LayerQuestion], int]], ...] = (
+    ("bits_not_bytes", "that counts bits", lambda q: q.right * 8),
     (
         "elements_not_bytes",
-        "That counts numbers, not bytes: times 4 in fp32, times 2 in fp16",
+        "that counts numbers, not bytes: times 4 in fp32, times 2 in fp16",
         lambda q: sum(kept // dtype.itemsize for dtype, kept in _kept(q).items()),
     ),
     (
         "tokens_and_width_swapped",
-        "That would be right with tokens and width swapped",
+        "that would be right with tokens and width swapped",
         lambda q: q._replace(tokens=q.width, width=q.tokens).right,
     ),
     (
         "autocast_ignored",
-        "That is what it keeps without autocast; under autocast some layers keep fp16",
+        "that is what it keeps without autocast; under autocast some layers keep fp16",
         lambda q: q._replace(autocast=False).right,
     ),
     (
         "autocast_swapped",
-        "That would be right the other way round: autocast=True is fp16 autocast, False is plain fp32",
+        "that would be right the other way round: autocast=True is fp16 autocast, False is plain fp32",
         lambda q: q._replace(autocast=not q.autocast).right,
     ),
     (
         "halved_everywhere",
-        "Autocast does not halve everything: some layers compute in fp32, and some keep no fp16 at all",
+        "autocast does not halve everything: some layers compute in fp32, and some keep no fp16 at all",
         lambda q: q._replace(autocast=False).right // (2 if q.autocast else 1),
     ),
 )
 _COUNT = "write down what is kept, its number of elements, and the bytes of each, with autocast and without"
-
-
-def _of_a_layer(layer: Layer, asked: list[LayerQuestion]) -> Iterator[tuple[str, str, list[float]]]:
-    """Yield the code and the words of each mistake with one layer, and the numbers that it gives."""
-    for what, (count, size) in layer.keeps.items():
-        for each in (0, 4, 2, 1, 1 / 2, 1 / 8):
-            numbers = [question.right + count(question) * (each - size(question)) for question in asked]
-            yield "other_bytes", f"That is {each:g} B for each {what}", numbers
-    for what, extra in layer.too.items():
-        yield "counted_too", f"That counts {what} as well", [each.right + extra(each) for each in asked]
 
 
 # --- the check
@@ -216,24 +160,21 @@ def _whole_number(value: Any, question: LayerQuestion) -> int:
 def _mistakes(answers: dict[LayerQuestion, int]) -> Iterator[Finding]:
     """Yield one mistake that explains all answers, or else one for each layer with a wrong one."""
     wrong = [question for question, seen in answers.items() if seen != question.right]
-    layers = list(dict.fromkeys(question.layer for question in wrong))
-    for code, words, number in _OF_ALL_LAYERS if len(layers) > 1 else ():
+    several = len({question.layer for question in wrong}) > 1
+    for code, words, number in _OF_ALL_LAYERS if several else ():
         if all(seen == number(question) for question, seen in answers.items()):
             yield _finding(code, words, _COUNT, wrong[0], answers[wrong[0]])
             return
-    for name in layers:
-        of_layer = [question for question in wrong if question.layer == name]
-        of_precision = [question for question in of_layer if question.autocast == of_layer[0].autocast]
-        known = (
-            (code, words)
-            for asked in (of_layer, of_precision)
-            for code, words, numbers in _of_a_layer(LAYERS[name], asked)
-            if numbers == [answers[question] for question in asked]
-        )
-        code, words = next(known, ("wrong_bytes", "Ask what the derivative needs: input, output, or less"))
-        yield _finding(code, words, LAYERS[name].why, of_layer[0], answers[of_layer[0]])
+    firsts: dict[str, LayerQuestion] = {}
+    for question in wrong:
+        firsts.setdefault(question.layer, question)
+    for question in firsts.values():
+        elements = question.tokens * question.width
+        right, seen = (f"{kept / elements:.4g} B" for kept in (question.right, answers[question]))
+        words = f"for each of the input's {elements:,} elements that is {seen}, where {right} are kept"
+        yield _finding("wrong_bytes", words, LAYERS[question.layer][1], question, answers[question])
 
 
 def _finding(code: str, words: str, hint: str, question: LayerQuestion, seen: int) -> Finding:
     bytes_ = f"autograd keeps {question.right:,} bytes, not {seen:,}"
-    return failed(code, f"{question}: {bytes_}. {words}", hint)
+    return failed(code, f"{question}: {bytes_}: {words}", hint)

@@ -26,7 +26,7 @@ _WORDS = {
     "sum_logged": "the sum of the batch losses",
     "total_never_reset": "not reset",
     "rest_left": "left over",
-    "counted_from_zero": "begin at 0",
+    "counted_from_zero": "within a window",
     "not_unscaled": "without scaler.unscale_",
     "clipped_first": "before scaler.unscale_",
     "clipped_by_value": "total norm",
@@ -52,7 +52,7 @@ wrong(
     "never called",
     ("scaler.scale(loss / accumulation_steps)", "(loss / accumulation_steps)"),
 )
-wrong("nothing_returned", "returned_none", "None", ("    return history\n", ""))
+wrong("nothing_returned", "wrong_return_type", "None", ("    return history\n", ""))
 wrong("raises", "raised", "ZeroDivisionError", (HISTORY, "    history = [1 / 0]\n"))
 wrong("without_max_norm", "signature", "max_norm", (" max_norm,", ""), ("max_norm)", "1.0)"))
 

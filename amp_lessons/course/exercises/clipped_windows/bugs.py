@@ -110,7 +110,7 @@ BUGS = (
     Bug(
         "logged_divided",
         "what is logged is smaller than the losses, by a constant factor",
-        ("history_divided",),
+        ("history_not_mean",),
         (("total += loss.item()", "total += loss.item() / accumulation_steps"),),
     ),
     Bug(

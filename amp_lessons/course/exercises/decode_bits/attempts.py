@@ -71,7 +71,7 @@ wrong(
 )
 wrong(
     "returns_an_fp32_tensor",
-    "rounded_to_float32",
+    "one_format_only",
     "fp64",
     ("return sign * (1 +", "import torch\n    return torch.tensor(1.0) * sign * (1 +"),
 )
@@ -100,15 +100,15 @@ wrong(
 )
 wrong(
     "subnormals_and_zeros_rounded_to_float32",
-    "rounded_to_float32",
+    "one_format_only",
     "0x1, 11, 52",
     ("return sign * mantissa *", "import torch\n        return torch.tensor(sign * mantissa *"),
     ("(1 - bias - mantissa_bits)", "(1 - bias - mantissa_bits)).item()"),
 )
 wrong(
     "rounds_to_float32",
-    "rounded_to_float32",
-    "right but for rounding to fp32",
+    "one_format_only",
+    "of fp64, returned",
     ("return sign * (1 +", "import torch\n    return torch.tensor(sign * (1 +"),
     ("(exponent - bias)", "(exponent - bias)).item()"),
 )
@@ -126,8 +126,8 @@ wrong(
 )
 wrong(
     "too_large_for_a_float",
-    "too_large_for_a_float",
-    "too large",
+    "wrong_return_type",
+    "which is no float",
     ("return sign * (1 +", "return 10**400 + 0 * int(1 +"),
     ("2.0 ** (exponent - bias)\n", "2.0 ** 0)\n"),
     ("mantissa / 2**mantissa_bits) *", "mantissa / 2**mantissa_bits *"),
@@ -213,8 +213,8 @@ def with_torch_for_two_formats(bits, exponent_bits, mantissa_bits):
 
 wrong(
     "integer_division",
-    "mantissa_lost",
-    "no difference",
+    "normal",
+    "normal number",
     ("mantissa / 2**mantissa_bits)", "mantissa // 2**mantissa_bits)"),
 )
 wrong(
@@ -245,7 +245,7 @@ def bin_without_leading_zeros(bits, exponent_bits, mantissa_bits):
 wrong(
     "exponent_unmasked",
     "sign_in_magnitude",
-    "read as part of the exponent",
+    "a negative number",
     ("(bits >> mantissa_bits) & (2**exponent_bits - 1)", "bits >> mantissa_bits"),
 )
 wrong(
@@ -287,8 +287,8 @@ wrong(
 )
 wrong(
     "divides_last",
-    "overflow_on_the_way",
-    "a product on the way to it overflowed",
+    "one_format_only",
+    "of fp64, returned",
     (
         "(1 + mantissa / 2**mantissa_bits) * 2.0 ** (exponent - bias)",
         "(mantissa + 2**mantissa_bits) * 2.0 ** (exponent - bias) / 2**mantissa_bits",

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import astuple, dataclass
 from typing import Any, NoReturn
 
@@ -77,14 +77,14 @@ class Code:
             return "a subnormal number" if mantissa else "a zero"
         return "a negative number" if sign else "a normal number"
 
-    def value(self, hidden: int = 1, fraction: int = 1) -> float:
-        """Return the exact value, or that without the ``hidden`` bit, or without the mantissa's fraction."""
+    def value(self, hidden: int = 1) -> float:
+        """Return the exact value, or that without the ``hidden`` bit."""
         sign, exponent, mantissa = self.fields
         if exponent == 2**self.exponent_bits - 1:
             size = math.nan if mantissa else math.inf
         else:
             bias, one = 2 ** (self.exponent_bits - 1) - 1, 2**self.mantissa_bits
-            significand = fraction * mantissa + (hidden * one if exponent else 0)
+            significand = mantissa + (hidden * one if exponent else 0)
             size = math.ldexp(significand, max(exponent, 1) - bias - self.mantissa_bits)
         return -size if sign else size
 
@@ -117,7 +117,7 @@ _BY_KIND = {  # the simplest kind first: the first that is wrong says what is to
     "a normal number": (
         "normal",
         "from the highest bit down: sign, exponent, mantissa; (1 + mantissa / 2**mantissa_bits) * 2.0 ** "
-        "(exponent - bias)",
+        "(exponent - bias), with / and not //",
     ),
     "a negative number": ("sign_in_magnitude", "clear the sign bit, and decode what is left as if positive"),
     "a zero": ("signed_zero", "the sign bit alone is -0.0: 0 * -1.0 keeps it, and 0 * -1 is without a sign"),
@@ -129,73 +129,40 @@ _BY_KIND = {  # the simplest kind first: the first that is wrong says what is to
 
 def _number(code: Code, returned: Any) -> float:
     """Return the number in what was returned for a code; reject what is none, or none that a float can be."""
-    value, number = float_in(returned), number_in(returned)
-    if value is None or number is None:
-        reject("wrong_return_type", f"{code} returned {described(returned)}, not a float", "return a float")
-    if math.isinf(value) and number != value:
-        message = f"{code} returned a number too large for a float instead of {code.value()!r}"
-        reject("too_large_for_a_float", message, "compute with floats, as in 2.0 ** (exponent - bias)")
+    value = float_in(returned)
+    if value is None or (math.isinf(value) and number_in(returned) != value):
+        message = f"{code} returned {described(returned)}, which is no float"
+        reject("wrong_return_type", message, "compute with floats, as in 2.0 ** (exponent - bias)")
     return value
 
 
 def _reject(wrong: Code, values: dict[Code, float]) -> NoReturn:
     """Name the mistake that makes the answers for all codes of this kind, or say what the kind asks for."""
     alike = [code for code in values if code.kind == wrong.kind]
-    message = f"{wrong} returned {values[wrong]!r} instead of {wrong.value()!r}"
-    for code, rule, said, hint in _suspects(wrong, values[wrong]):
-        if all(_same(values[each], rule(each)) for each in alike):
-            reject(code, f"{message}: {said}", hint)
+    value, right, kind = values[wrong], wrong.value(), wrong.kind
+    message = f"{wrong} returned {value!r} instead of {right!r}"
+    factor = value / right if right else 0.0
+    constant = all(_same(values[each], factor * each.value()) for each in alike)
+    if kind == "a normal number" and constant and math.frexp(factor)[0] == 0.5:
+        hint = "the bias is 2 ** (exponent_bits - 1) - 1, that is 15 for fp16"
+        reject("bias", f"{message}: every normal number is {factor:g} times the right value", hint)
+    if kind == "a normal number" and all(_same(values[each], each.value(hidden=0)) for each in alike):
+        hint = "a normal number has a hidden 1 before the mantissa: 1 + mantissa / 2**mantissa_bits"
+        reject("hidden_bit", f"{message}: the hidden 1 is missing", hint)
+    if kind == "a subnormal number" and constant and factor in (0.5, 2.0):
+        hint = "the exponent of a subnormal is 1 - bias, not 0 - bias"
+        reject("subnormal_exponent", f"{message}: off by a factor of two", hint)
     if wrong.format != next(iter(_FORMATS)):
-        said = "fp16 came out right, so something does not follow from exponent_bits and mantissa_bits"
-        hint = "derive all from these two: bias, masks, largest exponent; E4M3 too keeps to the rules here"
-        reject("one_format_only", f"{message}; {said}", hint)
-    if wrong.kind in ("a normal number", "a negative number") and values[wrong] == -wrong.value():
+        hint = (
+            "derive bias, masks and largest exponent from exponent_bits and mantissa_bits, for E4M3 too, and "
+            "compute with Python's floats, which hold 64 bits: torch.tensor rounds them to fp32, and in fp64 "
+            "a significand not yet divided by 2**mantissa_bits overflows"
+        )
+        reject("one_format_only", f"{message}; fp16 came out right", hint)
+    if kind in ("a normal number", "a negative number") and value == -right:
         hint = "the highest bit, above all of exponent and mantissa, is the sign: 1 means negative"
         reject("sign", f"{message}: only the sign is wrong", hint)
     # a zero that is not zero: a hidden 1 was added to an exponent field of 0, and no sign is wrong yet
-    added = wrong.kind == "a zero" and values[wrong] != 0
-    code, hint = _BY_KIND["a subnormal number" if added else wrong.kind]
+    added = kind == "a zero" and value != 0
+    code, hint = _BY_KIND["a subnormal number" if added else kind]
     reject(code, message, hint)
-
-
-def _suspects(wrong: Code, value: float) -> Iterator[tuple[str, Callable[[Code], float], str, str]]:
-    """Yield known mistakes with codes of this kind: a code, the value that it makes, what is said, a hint."""
-    factor, exponents = value / wrong.value() if wrong.value() else 0.0, 2**wrong.exponent_bits
-
-    def times(code: Code) -> float:
-        return factor * code.value()
-
-    if wrong.kind == "a normal number":
-        if math.frexp(factor)[0] == 0.5:
-            hint = "the bias is 2 ** (exponent_bits - 1) - 1, that is 15 for fp16"
-            yield "bias", times, f"every normal number is {factor:g} times the right value", hint
-        hint = "a normal number has a hidden 1 before the mantissa: 1 + mantissa / 2**mantissa_bits"
-        yield "hidden_bit", lambda code: code.value(hidden=0), "the hidden 1 is missing", hint
-        said, hint = "the mantissa made no difference", "mantissa / 2**mantissa_bits: / and not //"
-        yield "mantissa_lost", lambda code: code.value(fraction=0), said, hint
-    if wrong.kind == "a negative number" and abs(factor) == 2.0 ** min(exponents, 1000):
-        said = f"the sign bit was read as part of the exponent, which made that {exponents} too large"
-        hint = "a shift alone leaves the sign bit above the exponent: mask it off"
-        yield "sign_in_magnitude", times, said, hint
-    if wrong.kind == "a subnormal number" and factor in (0.5, 2.0):
-        hint = "the exponent of a subnormal is 1 - bias, not 0 - bias"
-        yield "subnormal_exponent", times, "off by a factor of two", hint
-    hint = "compute with Python's floats, which hold 64 bits; torch.tensor rounds them to fp32"
-    for rule in (_rounded_at_the_end, _rounded_on_the_way):
-        yield "rounded_to_float32", rule, "right but for rounding to fp32", hint
-    said = "the value fits, but a product on the way to it overflowed"
-    hint = "divide the significand by 2**mantissa_bits before you multiply it by the power of two"
-    yield "overflow_on_the_way", _by_way_of_a_product, said, hint
-
-
-def _rounded_at_the_end(code: Code) -> float:
-    return torch.tensor(code.value()).item()
-
-
-def _rounded_on_the_way(code: Code) -> float:
-    fraction, exponent = math.frexp(code.value())
-    return (torch.tensor(2 * fraction) * 2.0 ** (exponent - 1)).item()
-
-
-def _by_way_of_a_product(code: Code) -> float:
-    return code.value() * 2.0**code.mantissa_bits / 2.0**code.mantissa_bits

@@ -18,10 +18,10 @@ wrong("no_island", "no_island", "65504", (ISLAND, "    hidden = self.normalise(h
 wrong(
     "cast_only",
     "autocast_still_on",
-    "but autocast was still on: it casts",
+    "but autocast was still on: it casts that back to fp16",
     (ISLAND, "    hidden = self.normalise(hidden.float())\n"),
 )
-wrong("switched_off_only", "input_not_cast", "its input is still", ("hidden.float()", "hidden"))
+wrong("switched_off_only", "input_not_cast", "its input is fp16", ("hidden.float()", "hidden"))
 wrong(
     "autocast_in_float32",
     "input_not_cast",
@@ -37,7 +37,7 @@ wrong(
 wrong(
     "off_with_a_dtype",
     "input_not_cast",
-    "autocast was off",
+    "autocast was off in the island, but",
     ("enabled=False", "dtype=torch.float32, enabled=False"),
     ("hidden.float()", "hidden"),
 )
@@ -58,18 +58,21 @@ wrong(
 )
 wrong(
     "cast_back_inside",
-    "island_too_large",
-    "inside the island, where autocast does not cast",
+    "raised",
+    "must have the same dtype",
     (
         "hidden.float())\n    return self.head(hidden)",
         "hidden.float()).half()\n        return self.head(hidden)",
     ),
 )
-wrong("detached", "gradient_cut", "cut on the way", ("hidden.float()", "hidden.detach().float()"))
+wrong("detached", "gradient_cut", "100% off: is the graph cut", ("hidden.float()", "hidden.detach().float()"))
 wrong("under_no_grad", "gradient_cut", "cut", ("enabled=False):", "enabled=False), torch.no_grad():"))
 wrong("normalise_left_out", "wrong_value", "off", ("self.normalise(hidden.float())", "hidden.float()"))
 wrong(
-    "head_left_out", "layer_unused", "head", ("    return self.head(hidden)\n", "    return hidden[:, :4]\n")
+    "head_left_out",
+    "wrong_value",
+    "the output is",
+    ("    return self.head(hidden)\n", "    return hidden[:, :4]\n"),
 )
 wrong("returns_nothing", "wrong_return_type", "None", ("    return self.head(hidden)\n", ""))
 wrong(
@@ -87,22 +90,27 @@ wrong("changes_its_input", "inputs_changed", "in place", ("self.body(x)", "self.
 
 wrong(
     "half_after_the_island",
-    "needs_autocast",
-    "without autocast, self.head met an input in",
+    "raised",
+    "must have the same dtype",
     ("self.head(hidden)", "self.head(hidden.half())"),
 )
-wrong("half_input", "needs_autocast", "self.body met an input in", ("self.body(x)", "self.body(x.half())"))
+wrong(
+    "half_input",
+    "raised",
+    "must have the same dtype",
+    ("self.body(x)", "self.body(x.half())"),
+)
 wrong("nothing_for_body", "raised", "linear", ("self.body(x)", "self.body(None)"))
 wrong(
     "float64_into_head",
-    "float64_into_a_layer",
-    "autocast leaves fp64 alone",
+    "raised",
+    "must have the same dtype",
     ("hidden.float()", "hidden.double()"),
 )
 wrong(
     "float64_without_an_island",
     "autocast_still_on",
-    "ran in fp64",
+    "in fp64, but autocast was still on",
     (ISLAND, "    hidden = self.normalise(hidden.double()).float()\n"),
 )
 wrong(
@@ -140,7 +148,7 @@ wrong(
 for word in ("off", "on"):
     wrong(
         f"autocast_left_{word}",
-        f"autocast_left_{word}",
+        "autocast_left",
         f"after forward autocast is {word}",
         (
             "    return self.head(hidden)\n",
@@ -220,14 +228,14 @@ def changes_layers(name, word, call):
     )
 
 
-changes_layers("head_made_half", "turned self.head itself into", "self.head.half()")
-changes_layers("body_made_half", "turned self.body itself into", "self.body.to(torch.float16)")
-changes_layers("all_made_double", "turned self.body itself into", "self.double()")
-changes_layers("head_there_and_back", "changed the weights of self.head", "self.head.half().float()")
+changes_layers("head_made_half", "forward changed self.head itself", "self.head.half()")
+changes_layers("body_made_half", "forward changed self.body itself", "self.body.to(torch.float16)")
+changes_layers("all_made_double", "forward changed self.body itself", "self.double()")
+changes_layers("head_there_and_back", "forward changed self.head itself", "self.head.half().float()")
 BOTH = "torch.autocast('cpu', enabled=False), torch.autocast('cuda', enabled=False)"
 right("switched_off_for_both_devices", ("torch.autocast(x.device.type, enabled=False)", BOTH))
 changes_layers(
     "another_head",
-    "another layer in the place of self.head",
+    "forward changed self.head itself",
     "import torch; self.head = torch.nn.Linear(32, 4)",
 )

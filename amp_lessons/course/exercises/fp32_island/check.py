@@ -3,18 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any
+from dataclasses import replace
 
 import torch
 from torch import Tensor
 
 from amp_lessons._base.worker.client import Worker
-from amp_lessons._base.worker.plain import Handle
 from amp_lessons.audit.findings import Finding, failed, note, passed
-from amp_lessons.course.exercises.attempt import reject, require_none
+from amp_lessons.course.exercises.attempt import require_none
 from amp_lessons.course.exercises.bed import LearnersFunction, as_raised, described, function, said_of
 from amp_lessons.course.exercises.fp32_island import island_there
-from amp_lessons.course.exercises.report.common_findings import cuda_replaced, fixed_device
+from amp_lessons.course.exercises.fp32_island.island_there import Place
+from amp_lessons.course.exercises.report.common_findings import (
+    cuda_replaced,
+    fixed_device,
+    inputs_changed,
+    wrong_return_type,
+)
 from amp_lessons.course.material.models import seeded
 from amp_lessons.formats.dtypes import dtype_name
 from amp_lessons.precisions import HALVES
@@ -22,15 +27,12 @@ from amp_lessons.precisions import HALVES
 _THERE = island_there.__name__
 _TOLERANCE = {torch.float16: 0.01, torch.bfloat16: 0.05, torch.float32: 1e-4}  # of a norm, relative
 _FORWARD = "forward is head(normalise(body(x)))"
-_ONLY_NORMALISE = "only self.normalise belongs inside autocast(enabled=False)"
+_ONLY_NORMALISE = (
+    "only self.normalise belongs inside autocast(enabled=False), and only its input is to be cast, to fp32"
+)
 _BOTH = "autocast(enabled=False) around it, and its input cast to fp32 on the way in"
 _USE_DEVICE_OF_X = "use x.device.type"
 _CPU_REFUSES = "but the CPU's only does bf16 and fp16: it warns and switches itself off"
-_TO_A_LAYER = {
-    "cast": "turned {} itself into another dtype",
-    "replaced": "put another layer in the place of {}",
-    "changed": "changed the weights of {} (casting them to 16 bits and back rounds them)",
-}
 _WHAT_GOES_WRONG = {
     torch.float16: "easily exceeds 65504, the largest fp16",
     torch.bfloat16: "is rounded to 8 significant bits",
@@ -39,16 +41,17 @@ _WHAT_GOES_WRONG = {
 
 def judge(worker: Worker, draw: torch.Generator) -> Iterator[Finding]:
     """Run forward under autocast in fp16, in bf16, and without; see in which dtype each part ran."""
-    if worker.call(f"{_THERE}:kind", Handle(0)):
-        message = "only the function forward(self, x) is asked for"
-        reject("not_a_function", message, 'check("fp32_island", forward)')
-    bed = Bed(function(worker, "forward", None, None), draw)
+    forward = function(worker, "forward", None, None)
+    model = seeded(island_there.Energy, int(torch.randint(2**30, (), generator=draw)))
+    inputs = torch.randn(6, 8, generator=draw).mul(150.0)
     passes = []
     for dtype in (torch.float16, torch.bfloat16, torch.float32):
-        passes.append(bed.run(dtype))
+        passes.append(Pass(forward, model, inputs, dtype))
         require_none(_mistakes(passes[-1]))
-    asks_for_cuda = any(each.asked["cuda"] for each in passes)
-    effect_of_cuda = bed.effect_of_cuda() if asks_for_cuda else ""
+    effect_of_cuda = ""
+    if any(each.asked["cuda"] for each in passes):
+        alone = Pass(forward, model, inputs, torch.bfloat16, watched=False)
+        effect_of_cuda = _effect_of_cuda(passes[1], alone)
     islands = [each for done in passes if done.under_autocast for each in done.normalise]
     yield _what_island(islands, "off for cpu instead of cuda" if effect_of_cuda else "off")
     yield passed("small", "both linear layers still ran in 16 bits under autocast, in fp16 and in bf16")
@@ -61,10 +64,6 @@ def judge(worker: Worker, draw: torch.Generator) -> Iterator[Finding]:
     yield from _remarks(passes, islands)
 
 
-# The dtype of a call's input, and the 16-bit dtype that autocast casts to there, None where it does not
-Place = tuple[torch.dtype, torch.dtype | None]
-
-
 class Pass:
     """A pass under autocast in ``dtype``, fp32 for none, beside the same computation in fp32.
 
@@ -73,72 +72,56 @@ class Pass:
 
     def __init__(
         self,
+        forward: LearnersFunction,
         model: island_there.Energy,
-        dtype: torch.dtype,
         given: Tensor,
-        left: Tensor,
-        told: dict[str, Any],
+        dtype: torch.dtype,
+        watched: bool = True,
     ) -> None:
-        self.dtype, self.given, self.left, self.told = dtype, given, left, told
+        self.dtype, self.given, self.left = dtype, given, given.clone()
+        state = dict(model.state_dict())
+        self.told, _ = forward.called_by(f"{_THERE}:run", self.left, state, extra=(dtype, watched))
         self.under_autocast = dtype != torch.float32
         self.when = f"under autocast in {dtype_name(dtype)}" if self.under_autocast else "without autocast"
-        self.output, self.asked = told["output"], told["asked"]
-        self.normalise: list[Place] = [(each[0], each[1]) for each in told["seen"]["normalise"]]
+        self.output, self.asked = self.told["output"], self.told["asked"]
+        self.normalise: list[Place] = [(each[0], each[1]) for each in self.told["seen"]["normalise"]]
         self.refused = [each for each in self.asked["dtypes"] if each not in HALVES.values()]
         self.right = model.reference(given)
-        loss = self.right.square().mean()
-        self.right_gradients = torch.autograd.grad(loss, list(model.parameters()), retain_graph=True)
+        self.right_gradients = torch.autograd.grad(self.right.square().mean(), list(model.parameters()))
 
 
-class Bed:
-    """The learner's forward, with a model and its inputs."""
-
-    def __init__(self, forward: LearnersFunction, draw: torch.Generator) -> None:
-        self._forward = forward
-        self._model = seeded(island_there.Energy, int(torch.randint(2**30, (), generator=draw)))
-        self._inputs = torch.randn(6, 8, generator=draw).mul(150.0)
-
-    def run(self, dtype: torch.dtype, *, watched: bool = True) -> Pass:
-        """Run forward under autocast in ``dtype``, or without it in fp32."""
-        batch, state = self._inputs.clone(), dict(self._model.state_dict())
-        told, _ = self._forward.called_by(f"{_THERE}:run", batch, state, extra=(dtype, watched))
-        return Pass(self._model, dtype, self._inputs, batch, told)
-
-    def effect_of_cuda(self) -> str:
-        """Say what a forward that names "cuda" does without a GPU; nothing, if that is right too."""
-        watched, alone = (self.run(torch.bfloat16, watched=each) for each in (True, False))
-        if alone.told["raised"] is not None:
-            return f"it raises {as_raised(alone.told['raised']).kinds[0]}"
-        if torch.equal(watched.output, alone.output):
-            return ""
-        return "it switches nothing off, and normalise would run in 16 bits"
+def _effect_of_cuda(watched: Pass, alone: Pass) -> str:
+    """Say what a forward that names "cuda" does without a GPU; nothing, if that is right too."""
+    if alone.told["raised"] is not None:
+        return f"it raises {as_raised(alone.told['raised']).kinds[0]}"
+    same = torch.equal(watched.output, alone.output)
+    return "" if same else "it switches nothing off, and normalise would run in 16 bits"
 
 
 # --- what is wrong with a forward pass, from what it raised to the gradients that flow through it
 
 
 def _mistakes(done: Pass) -> Iterator[Finding]:
-    for name, became in done.told["changed"]:  # first of all: all else may follow from it
-        layer = f"self.{name.partition('.')[0]}"
+    for name in done.told["changed"]:  # first of all: all else may follow from it
         yield failed(
             "layers_changed",
-            f"forward {_TO_A_LAYER[became].format(layer)}, for this call and every later one",
+            f"forward changed self.{name.partition('.')[0]} itself, for this call and every later one: it is "
+            "another layer now, or its weights are in another dtype, or rounded",
             "leave the layers as they are, and cast the input of normalise: on a tensor .half() and .float() "
             "make a copy, on a module they work in place",
         )
     if done.told["raised"] is not None:
-        yield _of_exception(done)
+        raised = as_raised(done.told["raised"])
+        said = said_of(raised, done.when)
+        yield replace(said, hint=_ONLY_NORMALISE) if "same dtype" in raised.text else said
     if not torch.equal(done.left, done.given):
-        yield failed("inputs_changed", "the input x was changed in place", "make new tensors")
+        yield inputs_changed("the numbers in x", "make new tensors")
     left_on = done.told["autocast_left"]
     if left_on != done.under_autocast:
-        code, on = ("autocast_left_on", "on") if left_on else ("autocast_left_off", "off")
-        message = f"after forward autocast is {on} for the rest of the model"
-        yield failed(code, message, "use a with statement")
+        message = f"after forward autocast is {'on' if left_on else 'off'} for the rest of the model"
+        yield failed("autocast_left", message, "use a with statement")
     if not isinstance(done.output, Tensor) or done.output.shape != (6, 4):
-        shape = f"a tensor of shape {tuple(done.output.shape)}" if isinstance(done.output, Tensor) else ""
-        message = f"forward returned {shape or described(done.output)}"
-        yield failed("wrong_return_type", message, "return self.head(…)")
+        yield wrong_return_type("a tensor of shape (6, 4) was", described(done.output), _FORWARD)
     for layer in ("body", "head"):
         yield from _of_layer(done, layer)
     for place in done.normalise if done.under_autocast else ():
@@ -146,34 +129,9 @@ def _mistakes(done: Pass) -> Iterator[Finding]:
     yield from _of_numbers(done)
 
 
-def _of_exception(done: Pass) -> Finding:
-    """Report what was raised; where a linear layer met another dtype than its own, say why."""
-    raised = as_raised(done.told["raised"])
-    layer, place = done.told["inside"] or ("", None)
-    if place is None or "same dtype" not in raised.text:
-        return said_of(raised, done.when)
-    met = f"self.{layer} met an input in {dtype_name(place[0])} and weights in fp32"
-    if not done.under_autocast:
-        return failed(
-            "needs_autocast",
-            f"without autocast, {met}: nothing makes them alike there",
-            "cast only the input of normalise, to fp32; autocast, if it is on, casts for linear layers",
-        )
-    if place[1] is None:
-        why = f"{met}: it stands inside the island, where autocast does not cast"
-        return failed("island_too_large", why, _ONLY_NORMALISE)
-    return failed(
-        "float64_into_a_layer",
-        f"{met}: autocast leaves fp64 alone",
-        "fp32 is wide enough: cast the input of normalise to that",
-    )
-
-
 def _of_layer(done: Pass, layer: str) -> Iterator[Finding]:
-    """Find a linear layer that did not run, or not in the dtype that its caller asked for."""
+    """Find a linear layer that did not run in the dtype that its caller asked for."""
     dtypes = done.told["seen"][layer]
-    if not dtypes:
-        yield failed("layer_unused", f"self.{layer} was never called", _FORWARD)
     if done.under_autocast and torch.float32 in dtypes:
         message = f"self.{layer} ran in fp32: the island takes away what autocast is for"
         yield failed("island_too_large", message, _ONLY_NORMALISE)
@@ -190,53 +148,32 @@ def _of_island(done: Pass, dtype: torch.dtype, casts_to: torch.dtype | None) -> 
     """Find a normalise that met autocast, or an input in 16 bits."""
     found, half = dtype_name(dtype), dtype_name(casts_to) if casts_to is not None else ""
     if casts_to is not None and dtype in HALVES.values():
-        yield failed(
-            "no_island",
-            f"normalise ran in {half}: the energy of a row {_WHAT_GOES_WRONG[casts_to]}",
-            "switch autocast off around self.normalise and cast its input to fp32",
-        )
+        said = f"normalise ran in {half}: the energy of a row {_WHAT_GOES_WRONG[casts_to]}"
+        yield failed("no_island", said, _BOTH)
     if casts_to is not None:
-        still = (
-            "normalise ran in fp64 with autocast still on: autocast leaves fp64 alone, but fp64 is slow on "
-            "most GPUs, and an fp32 input would be cast down"
-            if dtype == torch.float64
-            else f"the input of normalise was cast to {found}, but autocast was still on: it casts {found} "
-            f"back to {half} for the matrix product"
-        )
-        yield failed("autocast_still_on", still, _BOTH)
-    if dtype in HALVES.values() and done.refused:
-        yield failed(
-            "input_not_cast",
-            f"autocast was asked for in {dtype_name(done.refused[0])}, {_CPU_REFUSES}. Nothing casts the "
-            f"input of normalise then: it is still {found}, and the operation ran in that",
-            _BOTH,
-        )
+        does = "leaves that alone, but it is slow on most GPUs, and an fp32 input would be cast down"
+        does = does if dtype == torch.float64 else f"casts that back to {half} for the matrix product"
+        said = f"the input of normalise was in {found}, but autocast was still on: it {does}"
+        yield failed("autocast_still_on", said, _BOTH)
     if dtype in HALVES.values():
-        still = "still " if dtype == done.dtype else ""
-        yield failed(
-            "input_not_cast",
-            f"autocast was off in the island, but its input is {still}{found}: the operation ran in that",
-            "cast it to fp32 on the way in",
-        )
+        asked = f" (asked for in {dtype_name(done.refused[0])}, {_CPU_REFUSES})" if done.refused else ""
+        said = f"autocast was off in the island{asked}, but its input is {found}: the operation ran in that"
+        yield failed("input_not_cast", said, _BOTH)
 
 
 def _of_numbers(done: Pass) -> Iterator[Finding]:
     """Find an output, or gradients through it, that are not those of fp32 within what 16 bits allow."""
     error = float((done.output.float() - done.right).norm() / done.right.norm())
-    if not done.output.isfinite().all():
-        message = f"{done.when} the output contains inf or NaN"
-        yield failed("overflow", message, "compute the normalisation in fp32")
     if not error <= _TOLERANCE[done.dtype]:
         yield failed("wrong_value", f"{done.when} the output is {error:.1%} off", _FORWARD)
-    found = done.told["gradients"]
-    uncut = "leave out detach, .data and no_grad"
-    if found is None or any(gradient is None for gradient in found):
-        message = "the gradients do not reach every layer: the graph was cut on the way"
-        yield failed("gradient_cut", message, uncut)
-    seen, right = (torch.cat([g.reshape(-1).float() for g in each]) for each in (found, done.right_gradients))
-    if not (seen - right).norm() <= 5 * _TOLERANCE[done.dtype] * right.norm():
-        message = "the output is right, but gradients through it are not"
-        yield failed("wrong_gradient", message, uncut)
+    found = done.told["gradients"] or [None] * len(done.right_gradients)
+    off = [
+        float(((torch.zeros(()) if seen is None else seen.float()) - right).norm() / right.norm())
+        for seen, right in zip(found, done.right_gradients, strict=True)
+    ]
+    if not max(off) <= 5 * _TOLERANCE[done.dtype]:
+        said = f"the output is right, but the gradients of a layer through it are {max(off):.0%} off"
+        yield failed("gradient_cut", f"{said}: is the graph cut on the way?", "leave out detach and no_grad")
 
 
 # --- what can be said of an island that is right

@@ -32,17 +32,10 @@ class Energy(nn.Module):
         self.body = nn.Linear(8, 32)
         self.head = nn.Linear(32, 4)
         self.seen: dict[str, list[Any]] = {"body": [], "head": [], "normalise": []}
-        self.inside: list[tuple[str, Place | None]] = []  # the linear layer that is running
         for name, layer in (("body", self.body), ("head", self.head)):
-            layer.register_forward_pre_hook(partial(self._enter, name))
-            layer.register_forward_hook(partial(self._leave, name))
+            layer.register_forward_hook(partial(self._note, name))
 
-    def _enter(self, name: str, layer: nn.Module, inputs: tuple[Tensor, ...]) -> None:
-        given = inputs[0] if inputs else None
-        self.inside.append((name, _place(given) if isinstance(given, Tensor) else None))
-
-    def _leave(self, name: str, layer: nn.Module, inputs: tuple[Tensor, ...], output: Tensor) -> None:
-        self.inside.pop()
+    def _note(self, name: str, layer: nn.Module, inputs: tuple[Tensor, ...], output: Tensor) -> None:
         self.seen[name].append(output.dtype)
 
     def normalise(self, hidden: Tensor) -> Tensor:
@@ -65,8 +58,8 @@ def run(
 
     ``args`` are the input, of shape (6, 8), and the weights by name. Only while it is ``watched``, "cuda"
     means this device. The result holds the ``output`` and the gradients of its mean square, None for each
-    that none reaches; ``autocast_left``, whether it was on afterwards; what ``raised``, and in which layer
-    (``inside``); the dtypes ``seen`` by each part; ``changed`` layers, and how autocast was ``asked`` for.
+    that none reaches; ``autocast_left``, whether it was on afterwards; what it ``raised``; the dtypes
+    ``seen`` by each part; ``changed`` layers, and how autocast was ``asked`` for.
     """
     model: Energy = type("Model", (Energy,), {"forward": forward})()
     model.load_state_dict(args[1])
@@ -90,8 +83,7 @@ def run(
         "raised": raised,
         "gradients": _gradients(output, model),
         "seen": model.seen,
-        "inside": list(model.inside[-1]) if model.inside else None,
-        "changed": [list(each) for each in _changed(model, before)],
+        "changed": _changed(model, before),
         "asked": {
             "cuda": bool(log.cuda),
             "fixed": bool(log.old_spellings)
@@ -109,16 +101,16 @@ def _gradients(output: Any, model: nn.Module) -> list[Tensor | None] | None:
     return list(torch.autograd.grad(loss, list(model.parameters()), allow_unused=True))
 
 
-def _changed(model: nn.Module, layers: dict[str, tuple[nn.Parameter, Tensor]]) -> Iterator[tuple[str, str]]:
-    """Yield the name of each weight or bias that is another than before, and what became of it."""
+def _changed(model: nn.Module, layers: dict[str, tuple[nn.Parameter, Tensor]]) -> list[str]:
+    """List the weights and biases that are other tensors than before, or hold another dtype or numbers."""
     now = dict(model.named_parameters())
-    for name, (parameter, before) in layers.items():
-        if name in now and now[name].dtype != before.dtype:
-            yield name, "cast"
-        elif now.get(name) is not parameter:
-            yield name, "replaced"
-        elif not torch.equal(parameter, before):
-            yield name, "changed"
+    return [
+        name
+        for name, (parameter, before) in layers.items()
+        if now.get(name) is not parameter
+        or parameter.dtype != before.dtype
+        or not torch.equal(parameter, before)
+    ]
 
 
 def _names_a_device(forward: Callable[..., Any], devices: list[Any]) -> bool:
@@ -136,8 +128,3 @@ def _literals(code: Any) -> Iterator[Any]:
     for literal in getattr(code, "co_consts", ()):
         yield literal
         yield from _literals(literal)
-
-
-def kind(value: Any) -> str:
-    """Say whether a value is a class or a module, and not a function; "" for others."""
-    return "class" if isinstance(value, (type, nn.Module)) else ""

@@ -55,7 +55,7 @@ wrong(
 wrong(
     "epoch_counted_on",
     "epoch_lost",
-    "finished epochs",
+    "was saved",
     ('return state["epoch"]', 'return state["epoch"] + 1'),
 )
 wrong(

@@ -17,46 +17,51 @@ LIMIT = "math.nextafter(65520.0, 0.0)"
 RETURN = "    return 2.0 ** (exponent - 1)\n"
 AS_A_TENSOR = (RETURN, "    import torch\n    return torch.tensor(2.0 ** (exponent - 1))\n")
 
-wrong("rounds_up", "overflows", "becomes inf", (RETURN, "    return 2.0**exponent\n"))
-wrong("half_of_it", "too_small", "larger scale", (RETURN, "    return 2.0 ** (exponent - 2)\n"))
+wrong("rounds_up", "overflows", "fp16 makes inf", (RETURN, "    return 2.0**exponent\n"))
+wrong("half_of_it", "too_small", "at twice this scale", (RETURN, "    return 2.0 ** (exponent - 2)\n"))
 wrong("no_power_of_two", "not_a_power_of_two", "power of two", (RETURN, "    return 65504 / largest\n"))
-wrong("first_tensor_only", "overflows", "becomes inf", (LARGEST, "gradients[0].abs().max().item()"))
+wrong("first_tensor_only", "overflows", "fp16 makes inf", (LARGEST, "gradients[0].abs().max().item()"))
 wrong(
     "mean_decides",
     "overflows",
-    "becomes inf",
+    "fp16 makes inf",
     (LARGEST, "max(gradient.abs().mean().item() for gradient in gradients)"),
 )
 wrong(
     "norm_decides",
     "too_small",
-    "larger scale",
+    "at twice this scale",
     (LARGEST, "math.sqrt(sum(gradient.double().square().sum().item() for gradient in gradients))"),
 )
 wrong(
     "smallest_decides",
     "overflows",
-    "becomes inf",
+    "fp16 makes inf",
     (LARGEST, "min(gradient.abs().min().item() for gradient in gradients) or 1e-9"),
 )
 wrong(
     "capped_at_default",
-    "capped",
-    "65536",
+    "too_small",
+    "65536 instead of",
     (RETURN, "    return min(2.0 ** (exponent - 1), 65536.0)\n"),
 )
-wrong("never_below_one", "not_below_one", "below 1", (RETURN, "    return max(2.0 ** (exponent - 1), 1.0)\n"))
-wrong("limit_of_65521", "limit_too_high", "65521, which becomes inf", (LIMIT, "65521"))
-wrong("limit_of_65535", "limit_too_high", "becomes inf", (LIMIT, "65535"))
-wrong("limit_of_65536", "limit_too_high", "becomes inf", (LIMIT, "65536"))
-wrong("limit_included", "limit_too_high", "65520, which becomes inf", (LIMIT, "65520"))
+wrong(
+    "never_below_one",
+    "overflows",
+    "too large for fp16 as they are (1 instead of 0.0625)",
+    (RETURN, "    return max(2.0 ** (exponent - 1), 1.0)\n"),
+)
+wrong("limit_of_65521", "overflows", "becomes -65521 at this scale", (LIMIT, "65521"))
+wrong("limit_of_65535", "overflows", "fp16 makes inf", (LIMIT, "65535"))
+wrong("limit_of_65536", "overflows", "fp16 makes inf", (LIMIT, "65536"))
+wrong("limit_included", "overflows", "becomes 65520 at this scale", (LIMIT, "65520"))
 wrong(
     "log2_rounds_up",
-    "limit_too_high",
-    "65520",
+    "overflows",
+    "becomes 65520 at this scale",
     (RETURN, "    return 2.0 ** math.floor(math.log2(limit / largest))\n"),
 )
-wrong("limit_of_bfloat16", "limit_too_high", "which fp32 or bf16 may hold", (LIMIT, "3.4e38"))
+wrong("limit_of_bfloat16", "overflows", "fp16 makes inf", (LIMIT, "3.4e38"))
 wrong(
     "limit_excluded",
     "too_small",
@@ -75,7 +80,7 @@ wrong(
 )
 
 
-@TABLE.mistake("signs_ignored", "negative")
+@TABLE.mistake("overflows", "the largest gradient, -")
 def signs_forgotten(gradients):
     largest = max(g.max().item() for g in gradients)
     return 2.0 ** math.floor(math.log2(65504 / largest))
@@ -123,11 +128,11 @@ def by_trying(gradients):
     return scale
 
 
-wrong("last_tensor_only", "overflows", "becomes inf", (LARGEST, "gradients[-1].abs().max().item()"))
+wrong("last_tensor_only", "overflows", "fp16 makes inf", (LARGEST, "gradients[-1].abs().max().item()"))
 wrong(
     "int_for_floor",
     "overflows",
-    "becomes inf",
+    "fp16 makes inf",
     (RETURN, "    return 2.0 ** int(math.log2(65504 / largest))\n"),
 )
 

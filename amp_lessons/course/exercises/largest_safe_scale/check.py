@@ -4,39 +4,44 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
-from functools import cached_property
-from typing import Any
 
 import torch
 from torch import Tensor
 
 from amp_lessons._base.worker.client import Worker
-from amp_lessons.audit import rules
 from amp_lessons.audit.findings import Finding, note, passed
-from amp_lessons.course.exercises.attempt import Rejected, reject
-from amp_lessons.course.exercises.bed import described, function, require_unchanged
-from amp_lessons.course.exercises.report import common_findings
+from amp_lessons.course.exercises.attempt import reject
+from amp_lessons.course.exercises.bed import function, reject_type, require_unchanged
 from amp_lessons.course.exercises.report.common_findings import float_in, remark_on_type
 
 
 def judge(worker: Worker, draw: torch.Generator) -> Iterator[Finding]:
     """Ask for the scale of many kinds of gradients, and hold it against PyTorch's own cast."""
     largest_safe_scale = function(worker, "largest_safe_scale", [])
-    notes: dict[str, Finding] = {}
+    remarks: dict[Finding, None] = {}
+    stricter = ""
     for what, gradients in _cases(draw):
         before = [gradient.clone() for gradient in gradients]
         returned = largest_safe_scale(gradients, about=f"for {what}")
         hint = "compute with copies: g.abs(), not g.abs_()"
         require_unchanged(gradients, before, "the gradients", hint)
-        answer = ReturnedScale(_number(returned), what, gradients)
-        _require_scale(answer)
-        _require_no_overflow(answer)
-        _require_largest(answer)
-        for remark in _remarks(returned, answer):
-            notes.setdefault(remark.code, remark)
-    yield from _what_holds("stricter_limit" in notes)
-    yield from notes.values()
+        scale = float_in(returned)
+        if scale is None:
+            reject_type("a float was", returned, "return one float")
+        if not _require_largest(scale, what, gradients):
+            stricter = what
+        remarks |= dict.fromkeys(remark_on_type(returned, float))
+    yield passed("safe", "no gradient overflows at the scale returned")
+    yield passed("largest", f"at twice the scale one would{' lie above 65504' if stricter else ''}")
+    yield passed("power_of_two", "the scale is a power of two, so scaling rounds nothing")
+    yield from remarks
+    if stricter:
+        yield note(
+            "stricter_limit",
+            f"safe, but half of the largest scale for {stricter}: a number between 65504 and 65520 still "
+            "rounds to 65504",
+            "to find the largest scale, ask for largest * scale < 65520, in Python floats",
+        )
 
 
 def _cases(draw: torch.Generator) -> list[tuple[str, list[Tensor]]]:
@@ -73,44 +78,7 @@ def _cases(draw: torch.Generator) -> list[tuple[str, list[Tensor]]]:
 
 
 _LARGEST_FP16 = 65504.0
-_FROM_HERE_INF = 65520.0  # halfway between 65504 and 65536, where the next fp16 would be
-_NEXT_TO_LARGEST_FP32 = 2.0**126
 _BELOW = "take the power of two below it; math.frexp splits a number into a fraction and a power of two"
-
-
-@dataclass(frozen=True)
-class ReturnedScale:
-    """The scale that a learner gives for some gradients; ``what`` says which."""
-
-    scale: float
-    what: str
-    gradients: list[Tensor]
-
-    @cached_property
-    def right(self) -> float:
-        """The answer by PyTorch's cast: the largest power of two at which nothing becomes inf."""
-        return _largest_power(self.gradients, lambda scaled: scaled.half().isfinite())
-
-    @property
-    def strict(self) -> float:
-        """The answer of those who allow no number above 65504, not even one that rounds to it."""
-        return _largest_power(self.gradients, lambda scaled: scaled.abs() <= _LARGEST_FP16)
-
-    @property
-    def without_signs(self) -> float:
-        """The answer of those who look at positive gradients only."""
-        positive = [gradient.clamp(min=0) for gradient in self.gradients]
-        return _largest_power(positive, lambda scaled: scaled.half().isfinite())
-
-    @property
-    def lands_at(self) -> float:
-        """The largest magnitude of the gradients, multiplied by the scale that was returned."""
-        return self.scale * max(float(gradient.abs().max()) for gradient in self.gradients)
-
-    @property
-    def case(self) -> str:
-        """The gradients, the scale that was returned for them, and the right one, as a message says it."""
-        return f"for {self.what} ({self.scale:g} instead of {self.right:g})"
 
 
 def _largest_power(gradients: list[Tensor], fits: Callable[[Tensor], Tensor]) -> float:
@@ -120,93 +88,36 @@ def _largest_power(gradients: list[Tensor], fits: Callable[[Tensor], Tensor]) ->
     return float(scales[fits(ends * scales[:, None]).all(1)].max())
 
 
-def _number(returned: Any) -> float:
-    scale = float_in(returned)
-    if scale is None:
-        raise Rejected(
-            common_findings.wrong_return_type("a float was", described(returned), "return one float")
-        )
-    return scale
+def _require_largest(scale: float, what: str, gradients: list[Tensor]) -> bool:
+    """Reject what is not the largest safe power of two; return whether it is, not half of it.
 
-
-def _require_scale(answer: ReturnedScale) -> None:
-    """Reject what multiplies gradients by no power of two, or by that of another question."""
-    scale, case = answer.scale, answer.case
+    The half is right for those who allow no number above 65504, not even one that rounds to it.
+    """
+    right = _largest_power(gradients, lambda scaled: scaled.half().isfinite())
+    strict = _largest_power(gradients, lambda scaled: scaled.abs() <= _LARGEST_FP16)
+    largest = max((float(each.flatten()[each.abs().argmax()]) for each in gradients), key=abs)
+    case = f"for {what} ({scale:g} instead of {right:g})"
     if not (math.isfinite(scale) and scale > 0):
         reject("not_a_scale", f"{scale} is no scale, {case}", "the answer is a positive, finite power of two")
-    if scale == answer.without_signs != answer.right:
-        raise Rejected(
-            rules.loss.signs_ignored(
-                f"a negative gradient becomes -inf, {case}", "magnitudes decide: g.abs().max()"
-            )
-        )
     if math.frexp(scale)[0] != 0.5:
         reject(
             "not_a_power_of_two",
             f"{scale:g} is not a power of two, {case}: multiplying by it would round gradients",
             f"65520 / largest is what no scale may reach: {_BELOW}",
         )
-    if answer.right < 1 <= scale:
-        reject("not_below_one", f"a scale may be below 1, {case}", "start below 1, and do not clamp")
-
-
-def _require_no_overflow(answer: ReturnedScale) -> None:
-    if answer.scale <= answer.right:
-        return
-    if _FROM_HERE_INF <= answer.lands_at <= 2.0**16:
+    if scale > right:
         reject(
-            "limit_too_high",
-            f"at this scale the largest gradient is {answer.lands_at:.6g}, which becomes inf in fp16, "
-            f"{answer.case}",
-            "65504 is the largest fp16; from 65520 on, halfway to 65536, it rounds up to inf. math.log2 may "
-            "round too, next to a whole number",
+            "overflows",
+            f"the largest gradient, {largest:.9g}, becomes {largest * scale:.9g} at this scale, which fp16 "
+            f"makes inf, {case}",
+            "the largest magnitude of all tensors decides, and from 65520 on fp16 rounds up to inf; round "
+            "the exponent down, also below zero: a scale may be below 1",
         )
-    if answer.lands_at >= _NEXT_TO_LARGEST_FP32:
+    if scale not in (right, strict):
         reject(
-            "limit_too_high",
-            f"at this scale the largest gradient is {answer.lands_at:.3g}, which fp32 or bf16 may hold, but "
-            f"fp16 makes inf, {answer.case}",
-            "the limit is fp16's: its largest number is 65504",
+            "too_small",
+            f"at twice this scale the largest gradient, {largest:.9g}, would become "
+            f"{largest * 2 * scale:.9g}, which still overflows nothing, {case}",
+            "all below 65520 stays finite, and the largest magnitude alone decides",
         )
-    reject(
-        "overflows",
-        f"at this scale a gradient becomes inf, {answer.case}",
-        "round the exponent down, also below zero: math.floor does, int() and round() do not. Or is the "
-        "limit twice fp16's?"
-        if answer.scale == answer.right * 2
-        else "the largest magnitude decides, over all tensors and both signs: max of g.abs().max()",
-    )
-
-
-def _require_largest(answer: ReturnedScale) -> None:
-    if answer.scale in (answer.right, answer.strict):
-        return
-    if answer.scale == 2.0**16:
-        raise Rejected(
-            rules.loss.capped(
-                f"65536 is returned although a larger scale would still overflow nothing, {answer.case}"
-            )
-        )
-    reject(
-        "too_small",
-        f"a larger scale would still overflow nothing, {answer.case}",
-        "all below 65520 stays finite, and the largest magnitude alone decides",
-    )
-
-
-def _remarks(returned: Any, answer: ReturnedScale) -> Iterator[Finding]:
-    yield from remark_on_type(returned, float)
-    if answer.scale != answer.right:
-        yield note(
-            "stricter_limit",
-            f"safe, but half of the largest scale {answer.case}: a number between 65504 and 65520 still "
-            "rounds to 65504",
-            "to find the largest scale, ask for largest * scale < 65520, in Python floats",
-        )
-
-
-def _what_holds(stricter: bool) -> Iterator[Finding]:
-    """List what holds; under a stricter limit the scale is the largest only by that limit."""
-    yield passed("safe", "no gradient overflows at the scale returned")
-    yield passed("largest", f"at twice the scale one would{' lie above 65504' if stricter else ''}")
-    yield passed("power_of_two", "the scale is a power of two, so scaling rounds nothing")
+    return scale == right

@@ -39,13 +39,13 @@ wrong(
 wrong("unscale_does_nothing", "unscale", "after unscale_", (UNSCALE, ""))
 wrong(
     "step_never_unscales",
-    "step_does_not_unscale",
-    "still multiplied",
+    "wrong_step",
+    "still scaled",
     ("        if not self._unscaled:\n            self.unscale_(optimizer)\n", ""),
 )
 wrong(
     "step_always_unscales",
-    "unscales_twice",
+    "wrong_step",
     "unscaled again after unscale_",
     (
         "        if not self._unscaled:\n            self.unscale_(optimizer)\n",
@@ -83,54 +83,59 @@ wrong(
     "inf",
     (CHECK, "self._overflow |= not parameter.grad.isfinite().any().item()"),
 )
-wrong("no_backoff", "backoff", "backoff_factor", ("            self._scale *= self._backoff_factor\n", ""))
-wrong("halves_always", "backoff", "backoff_factor", ("*= self._backoff_factor", "*= 0.5"))
+wrong(
+    "no_backoff", "update", "get_scale() went from", ("            self._scale *= self._backoff_factor\n", "")
+)
+wrong("halves_always", "update", "get_scale() went from", ("*= self._backoff_factor", "*= 0.5"))
 wrong(
     "floor_of_one",
-    "backoff",
-    "overflow",
+    "update",
+    "get_scale() went from",
     (
         "            self._scale *= self._backoff_factor\n",
         "            self._scale = max(self._scale * self._backoff_factor, 32.0)\n",
     ),
 )
 wrong(
-    "never_grows", "growth_late", "were clean", ("                self._scale *= self._growth_factor\n", "")
+    "never_grows",
+    "update",
+    "get_scale() went from",
+    ("                self._scale *= self._growth_factor\n", ""),
 )
-wrong("grows_one_late", "growth_late", "were clean", (COUNT, COUNT.replace("==", ">")))
+wrong("grows_one_late", "update", "get_scale() went from", (COUNT, COUNT.replace("==", ">")))
 wrong(
     "grows_one_early",
-    "growth_early",
-    "before growth_interval",
+    "update",
+    "get_scale() went from",
     (COUNT, COUNT.replace("== self._growth_interval", "== self._growth_interval - 1")),
 )
-wrong("doubles_always", "growth_factor", "growth_factor", ("*= self._growth_factor", "*= 2.0"))
+wrong("doubles_always", "update", "get_scale() went from", ("*= self._growth_factor", "*= 2.0"))
 wrong(
     "counter_kept_over_overflow",
-    "counter_not_reset",
-    "too early",
+    "update",
+    "get_scale() went from",
     ("            self._clean_steps = 0\n        else", "        else"),
 )
 wrong(
     "overflow_never_forgotten",
-    "never_recovers",
-    "still remembered",
+    "wrong_step",
+    "as if the last overflow were remembered",
     (RESET, "        self._unscaled = False\n"),
 )
 wrong(
     "unscaled_never_forgotten",
-    "stays_unscaled",
-    "earlier iteration",
+    "wrong_step",
+    "as if an earlier unscale_ still counted",
     (RESET, "        self._overflow = False\n"),
 )
 wrong(
     "steps_twice",
-    "double_step",
-    "twice",
+    "wrong_step",
+    "as by two steps",
     ("            optimizer.step()\n", "            optimizer.step()\n            optimizer.step()\n"),
 )
 wrong(
-    "never_steps", "never_steps", "no step was made", ("            optimizer.step()\n", "            pass\n")
+    "never_steps", "wrong_step", "no step was made", ("            optimizer.step()\n", "            pass\n")
 )
 wrong(
     "ignores_init_scale",
@@ -327,13 +332,13 @@ class StepsWithoutGradients(Gradients):
 LOWER = "            self._scale *= self._backoff_factor\n"
 wrong(
     "interval_hard_coded",
-    "growth_late",
+    "update",
     "8 to 8 instead of 32",
     ("== self._growth_interval", "== 2000"),
 )
 wrong(
     "backoff_hard_coded",
-    "backoff",
+    "update",
     "32 to 16 instead of 8",
     (LOWER, LOWER.replace("self._backoff_factor", "0.5")),
 )
@@ -436,13 +441,13 @@ wrong(
 )
 wrong(
     "count_goes_on_after_growth",
-    "growth_late",
-    "in a row were clean",
+    "update",
+    "get_scale() went from",
     ("                self._clean_steps = 0\n", ""),
 )
 wrong(
     "never_below_one",
-    "backoff",
+    "update",
     "2 to 1 instead of 0.5",
     ("self._scale *= self._backoff_factor", "self._scale = max(1.0, self._scale * self._backoff_factor)"),
 )
@@ -462,7 +467,7 @@ wrong(
 )
 
 
-@TABLE.mistake("clipping_undone", "as they were before")
+@TABLE.mistake("wrong_step", "as they were before")
 class AppliesCopies(Gradients):
     def unscale_(self, optimizer):
         super().unscale_(optimizer)
@@ -523,8 +528,8 @@ wrong(
 )
 wrong(
     "counts_from_one_after_growth",
-    "growth_early",
-    "before growth_interval",
+    "update",
+    "get_scale() went from",
     ("factor\n                self._clean_steps = 0", "factor\n                self._clean_steps = 1"),
 )
 wrong(

@@ -75,7 +75,7 @@ def _as_pytorchs(
     seen = _seen(made, settings, events, dict.fromkeys(_SETTINGS, 2) if beside else {})
     scales = (tuple(each.scale_after for each in one) for one in (right, seen))
     timeline = SideBySide("scale after each update", "iteration", *scales)
-    found = first(_mistakes(seen, right, settings["growth_interval"]))
+    found = first(_mistakes(seen, right))
     if found is not None and beside:  # alone it was right
         found = _mistake("state_shared", f"while a second LossScaler is in use, {found.message}")
     if found is not None:
@@ -111,19 +111,8 @@ _COMPARED = {
 """What is compared, in the order of causes: the code where it differs, and what is seen then."""
 
 _WHY = {
-    "backoff": "an overflow multiplies it by backoff_factor",
-    "growth_factor": "it is multiplied by growth_factor",
     "steps_on_overflow": "no step is right with such a gradient, nor with zeros in its place",
-    "never_steps": "no step was made although all gradients are finite",
-    "never_recovers": "no step was made, for the overflow of the last iteration is still remembered",
-    "step_does_not_unscale": "step applied gradients that are still multiplied by the scale",
-    "stays_unscaled": "step applied scaled gradients: unscale_ of an earlier iteration is still remembered",
-    "unscales_twice": "step unscaled again after unscale_",
-    "clipping_undone": "step applied the gradients as they were before they were clipped",
     "get_scale": "who compares it with a later one, to see a skipped step, compares it with itself",
-    "counter_not_reset": "it grew too early, for clean iterations from before the overflow were counted",
-    "growth_early": "it grew before growth_interval iterations in a row were clean",
-    "growth_late": "it did not grow although growth_interval iterations in a row were clean",
     "gradients_replaced": "unscale_ put new tensors into .grad: those that DDP may hold are still scaled",
     "finite_taken_for_inf": f"no step was made at gradients of {LARGE:.0e}, whose sum alone is inf",
     "scale_changed_in_step": "step changed the scale, by which a second optimizer has yet to unscale",
@@ -138,23 +127,14 @@ _HINTS = {
     "changes_loss": "return a new tensor, loss * scale: a loss logged afterwards would be another",
     "get_scale": "return a float, self._scale.item() say, and no tensor that update changes in place",
     "unscale": "divide each parameter.grad of the optimizer's param_groups in place by the scale, once",
-    "wrong_step": "unscale the gradients, then call optimizer.step()",
+    "wrong_step": "step divides by the scale what unscale_ has not divided since the last update, once, and "
+    "calls optimizer.step() on what stands in .grad then, unless there was an overflow; update forgets both",
     "steps_on_overflow": "look for inf, -inf and NaN in every gradient, by isfinite(); with one, no step",
     "overflow_clipped_away": "look for inf and NaN in unscale_, which is before clipping, and remember it",
-    "never_steps": "call optimizer.step()",
-    "never_recovers": "forget the overflow in update()",
-    "step_does_not_unscale": "call unscale_ in step, unless it has been called since the last update",
-    "stays_unscaled": "forget in update() that the gradients were unscaled",
-    "unscales_twice": "remember that unscale_ was called, and do not unscale again in step",
-    "clipping_undone": "step has to use what stands in .grad when it is called",
     "steps_by_hand": "leave the update to optimizer.step(): one that is made by hand fits plain SGD only",
     "step_clears_gradients": "leave zero_grad() to the training loop: it may log their norm after step",
-    "update": "an overflow lowers the scale, and growth_interval clean iterations in a row raise it",
-    "backoff": "remember an overflow until update, multiply by backoff_factor then, and set no lower bound",
-    "counter_not_reset": "an overflow starts the count of clean iterations again from zero",
-    "growth_early": "count each iteration once, and from zero again when the count was growth_interval",
-    "growth_late": "when the count reaches growth_interval, the argument, grow and count from zero again",
-    "growth_factor": "multiply by growth_factor",
+    "update": "an overflow multiplies the scale by backoff_factor, with no lower bound, and growth_interval "
+    "clean iterations in a row by growth_factor; each of the two begins the count of clean ones again",
     "gradients_replaced": "divide in place: parameter.grad /= scale",
     "finite_taken_for_inf": "ask each number, isfinite().all(): a sum or norm of finite numbers may be inf",
     "scale_changed_in_step": "note the overflow in step, and change the scale in update",
@@ -162,14 +142,10 @@ _HINTS = {
 
 
 def _mistake(code: str, seen: str) -> Finding:
-    if code == "capped":
-        return rules.loss.capped(f"{seen}, and smaller scales did grow")
-    if code == "double_step":
-        return rules.steps.double_step(how=seen, hint="call optimizer.step() once")
     return failed(code, f"{seen}: {_WHY[code]}" if code in _WHY else seen, _HINTS[code])
 
 
-def _mistakes(seen: list[Iteration], right: list[Iteration], growth_interval: int) -> Iterator[Finding]:
+def _mistakes(seen: list[Iteration], right: list[Iteration]) -> Iterator[Finding]:
     """Look for what the learner's scaler did otherwise than PyTorch's."""
     for count, (mine, theirs) in enumerate(zip(seen, right, strict=True), 1):
         event = _EVENTS.get(theirs.event, f", with {theirs.event} in a gradient,")
@@ -180,42 +156,31 @@ def _mistakes(seen: list[Iteration], right: list[Iteration], growth_interval: in
             if _same(its, ours) or (name == "left" and mine.event in OVERFLOWS):
                 continue
             what = words.format(*map(_listed, (its, ours, mine.scale_before)))
-            cause = _cause(name, mine, right[:count], growth_interval)
-            yield _mistake(cause or code, f"in iteration {count}{event} {what}")
+            said, grew = f"in iteration {count}{event} {what}", theirs.scale_after > theirs.scale_before
+            if name in ("moved", "steps") and theirs.event in OVERFLOWS:
+                code = "overflow_clipped_away" if theirs.event == "clip" else "steps_on_overflow"
+            elif name == "moved":
+                said += _why_moved(mine, right[: count - 1], theirs)
+            elif name == "scale_after" and grew and count > 1 and its < ours:
+                before = right[count - 2]
+                if before.scale_after > before.scale_before:
+                    yield rules.loss.capped(f"{said}, and smaller scales did grow")
+            yield _mistake(code, said)
 
 
-def _cause(name: str, mine: Iteration, until: list[Iteration], growth_interval: int) -> str | None:
-    """Name the mistake that makes what differs in the last of these iterations, if one is known."""
-    *past, theirs = until
-    if theirs.event in OVERFLOWS and name in ("moved", "steps"):
-        return "overflow_clipped_away" if theirs.event == "clip" else "steps_on_overflow"
-    if name == "moved":
-        moved, scale = theirs.moved, theirs.scale_before
-        overflowed = bool(past) and past[-1].event in OVERFLOWS
-        unscaled = any(each.event in ("u", "c", "clip") for each in past)
-        suspects = {
-            "never_recovers" if overflowed else "never_steps": 0 * moved,
-            "stays_unscaled" if unscaled else "step_does_not_unscale": moved * scale,
-            "unscales_twice": moved / scale,
-            "double_step": moved * 2,
-            "clipping_undone": theirs.unscaled,
-        }
-        return next((code for code, each in suspects.items() if _same(mine.moved, each)), None)
-    return _cause_of_scale(mine, until, growth_interval) if name == "scale_after" else None
-
-
-def _cause_of_scale(mine: Iteration, until: list[Iteration], growth_interval: int) -> str | None:
-    before, after = mine.scale_before, mine.scale_after
-    grown = [n for n, each in enumerate(until, 1) if each.scale_after > each.scale_before]
-    if mine.event in OVERFLOWS:
-        return "backoff"
-    if len(until) in grown:
-        capped = len(until) - 1 in grown and after < until[-1].scale_after
-        return "capped" if capped else "growth_late" if after == before else "growth_factor"
-    since = [each.event in OVERFLOWS for each in until[max(grown, default=0) :]]
-    if any(since) and since.count(False) == growth_interval:
-        return "counter_not_reset"
-    return "growth_early" if after > before else None
+def _why_moved(mine: Iteration, past: list[Iteration], theirs: Iteration) -> str:
+    """Say which mistake moves the weights as far as the last of these iterations, if one is known."""
+    moved, scale = theirs.moved, theirs.scale_before
+    forgotten = bool(past) and past[-1].event in OVERFLOWS
+    unscaled = any(each.event in ("u", "c", "clip") for each in past)
+    suspects = (
+        (0 * moved, "no step was made" + (", as if the last overflow were remembered" if forgotten else "")),
+        (moved * scale, "still scaled" + (", as if an earlier unscale_ still counted" if unscaled else "")),
+        (moved / scale, "they were unscaled again after unscale_"),
+        (moved * 2, "as by two steps"),
+        (theirs.unscaled, "by the gradients as they were before they were clipped"),
+    )
+    return next((f": {why}" for each, why in suspects if _same(mine.moved, each)), "")
 
 
 def _same(a: Any, b: Any) -> bool:

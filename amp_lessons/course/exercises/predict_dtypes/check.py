@@ -18,7 +18,7 @@ from amp_lessons._base.worker.plain import Handle, Other
 from amp_lessons.audit.findings import Finding, failed, passed, todo
 from amp_lessons.course.exercises.attempt import Rejected, reject
 from amp_lessons.course.exercises.bed import described
-from amp_lessons.formats.dtypes import dtype_name
+from amp_lessons.formats.dtypes import dtype_name, dtype_of
 
 # each takes h, an fp16 activation of shape (4, 8), and w, an fp32 tensor of shape (8, 8)
 OPERATIONS: dict[str, Callable[[Tensor, Tensor], Tensor]] = {
@@ -111,24 +111,15 @@ def _mistakes(name: str, value: Any, true: torch.dtype) -> Iterator[Finding]:
         )
 
 
-_SPELLINGS = {
-    "float16": torch.float16,
-    "half": torch.float16,
-    "fp16": torch.float16,
-    "float32": torch.float32,
-    "float": torch.float32,
-    "fp32": torch.float32,
-    "bfloat16": torch.bfloat16,
-    "bf16": torch.bfloat16,
-    "float64": torch.float64,
-    "double": torch.float64,
-}
-
-
 def _as_dtype(value: Any) -> torch.dtype | None:
-    if isinstance(value, torch.dtype):
-        return value
-    return _SPELLINGS.get(value.removeprefix("torch.").lower()) if isinstance(value, str) else None
+    """Read a dtype, or the name of one: of PyTorch, "torch.float16" or "half", or of the course, "fp16"."""
+    name = value.removeprefix("torch.").lower() if isinstance(value, str) else ""
+    found = value if isinstance(value, torch.dtype) else getattr(torch, name, None)
+    if isinstance(found, torch.dtype):
+        return found
+    with contextlib.suppress(ValueError):
+        return dtype_of(name)
+    return None
 
 
 def _hinting_once(mistakes: list[Finding]) -> Iterator[Finding]:

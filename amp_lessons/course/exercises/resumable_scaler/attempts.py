@@ -19,7 +19,7 @@ wrong(
     "inf",
     ("        if not self._overflow:\n            optimizer.step()\n", "        optimizer.step()\n"),
 )
-wrong("scale_forgotten", "scale_not_resumed", "when the state was saved", (LOADED_SCALE, ""))
+wrong("scale_forgotten", "scale_not_resumed", "when it was saved", (LOADED_SCALE, ""))
 wrong(
     "init_scale_saved",
     "scale_not_resumed",

@@ -50,7 +50,10 @@ def _require_state(worker: Worker) -> None:
         _scales(worker, other, ("inf", "."))
         part = "load_state_dict"
         asked(worker, saved, other, method="hand_on", part=part, about=f"in {part}")
-        _require_scale(asked(worker, other, method="get_scale"), saved_at)
+        loaded = asked(worker, other, method="get_scale")
+        if float_in(loaded) != saved_at:
+            said = f"after loading, the scale is {described(loaded)}, and it was {saved_at} when it was saved"
+            reject("scale_not_resumed", said, "put the scale into the state, and take it from there")
         _require_same(_scales(worker, other, _AFTER), wanted, settings == _SETTINGS)
 
 
@@ -67,30 +70,13 @@ def _scales(worker: Worker, scaler: Handle, events: Sequence[str]) -> list[float
     return [float_in(each) for each in asked(worker, _SCALES, scaler, list(events), about=about)]
 
 
-def _require_scale(seen: Any, saved_at: float | None) -> None:
-    if float_in(seen) != saved_at:
-        reject(
-            "scale_not_resumed",
-            f"after loading, the scale is {described(seen)}, and it was {saved_at:g} "
-            "when the state was saved",
-            "put the scale into the state, and take it from there",
-        )
-
-
 def _require_same(seen: Sequence[float | None], wanted: Sequence[float | None], same_settings: bool) -> None:
-    """Name what did not come back: with the same settings it is the count, else it is the settings."""
-    if list(seen) == list(wanted):
-        return
-    at = next(i for i, (one, other) in enumerate(zip(seen, wanted, strict=True)) if one != other)
-    said = f"in iteration {at + 1} after loading the scale is {seen[at]:g}, the first one's {wanted[at]:g}"
-    if same_settings:
-        reject(
-            "count_not_resumed",
-            f"{said}: two clean iterations before the state was saved were not counted",
-            "the count of clean iterations belongs to the state",
-        )
-    reject(
-        "settings_not_resumed",
-        f"{said}: it follows the arguments that the other scaler was made with",
-        "both factors and the interval belong to the state",
-    )
+    """Say what did not come back: with the same settings it is the count, else it is the settings."""
+    for number, (one, other) in enumerate(zip(seen, wanted, strict=True), 1):
+        if one != other:
+            said = f"in iteration {number} after loading the scale is {one}, the first one's {other}"
+            if same_settings:
+                said += ": two clean iterations before the state was saved were not counted"
+                reject("count_not_resumed", said, "the count of clean iterations belongs to the state")
+            said += ": it follows the arguments that the other scaler was made with"
+            reject("settings_not_resumed", said, "both factors and the interval belong to the state")

@@ -19,7 +19,7 @@ LOAD_OPTIMIZER = '    optimizer.load_state_dict(state["optimizer"])\n'
 LOAD_SCHEDULER = '    scheduler.load_state_dict(state["scheduler"])\n'
 LOAD_RNG = '    torch.set_rng_state(state["rng"])\n'
 
-wrong("scaler_forgotten", "scaler_not_restored", "scale", (LOAD_SCALER, ""))
+wrong("scaler_forgotten", "scaler_not_restored", "the scaler's scale did not come back", (LOAD_SCALER, ""))
 wrong(
     "scale_only",
     "growth_tracker_lost",
@@ -58,7 +58,7 @@ wrong(
 wrong(
     "parameters_only",
     "model_incomplete",
-    "running",
+    "the buffers did not come back",
     ('"model": model.state_dict()', '"model": dict(model.named_parameters())'),
     (LOAD_MODEL, '    model.load_state_dict(state["model"], strict=False)\n'),
 )
@@ -86,16 +86,16 @@ wrong(
     "its weights changed",
     ("model.state_dict()", "model.half().state_dict()"),
 )
-wrong("random_state_forgotten", "random_state_lost", "dropout", (LOAD_RNG, ""))
+wrong("random_state_forgotten", "random_state_lost", "random numbers", (LOAD_RNG, ""))
 wrong("seeded_again", "random_state_lost", "random numbers", (LOAD_RNG, "    torch.manual_seed(0)\n"))
 wrong("epoch_not_returned", "epoch_lost", "None", ('    return state["epoch"]\n', ""))
 wrong(
     "epoch_off_by_one",
     "epoch_lost",
-    "finished epochs",
+    "was saved",
     ('return state["epoch"]', 'return state["epoch"] + 1'),
 )
-wrong("nothing_written", "nothing_saved", "no file", ("    torch.save(state, path)\n", ""))
+wrong("nothing_written", "not_saved", "no file", ("    torch.save(state, path)\n", ""))
 wrong("key_missing", "raised", "KeyError", ('"scaler": scaler.state_dict(),\n', ""))
 wrong(
     "disabled_scaler_breaks",
@@ -135,14 +135,14 @@ OTHER_NAME = (
 wrong(
     "draws_after_saving",
     "saving_changes_training",
-    "its random numbers changed",
+    "its state of random numbers changed",
     (SAVE, SAVE + "    torch.rand(1)\n"),
 )
 wrong("momentum_in_half", "state_rounded", "momentum came back rounded to fp16", HALF_MOMENTUM)
 wrong(
-    "frozen", "parameters_frozen", "requires_grad", (LOAD_RNG, LOAD_RNG + "    model.requires_grad_(False)\n")
+    "frozen", "goes_on_otherwise", "requires_grad", (LOAD_RNG, LOAD_RNG + "    model.requires_grad_(False)\n")
 )
-wrong("another_name", "saved_elsewhere", "checkpoint.pt.pt", *OTHER_NAME)
+wrong("another_name", "not_saved", "checkpoint.pt.pt", *OTHER_NAME)
 wrong("weights_doubled", "model_not_restored", "neither", (LOAD_RNG, LOAD_RNG +
       "    with torch.no_grad():\n        for p in model.parameters():\n            p.mul_(2)\n"))  # fmt: skip
 wrong(
@@ -183,7 +183,7 @@ TABLE.wrong["kept_in_a_variable"] = (
 )
 TABLE.wrong["random_numbers_in_a_variable"] = (
     "state_not_in_file",
-    "the random numbers",
+    "random numbers that came back",
     (save_in_a_variable, load_random_numbers_from_a_variable),
 )
 
@@ -276,7 +276,7 @@ wrong(
 wrong(
     "scaler_in_one_file_for_all",
     "state_not_in_file",
-    "the scale that came back",
+    "scale that came back",
     (SAVE, f'    torch.save(state.pop("scaler"), {ONE_FOR_ALL})\n' + SAVE),
     (LOAD_SCALER, f"    scaler.load_state_dict(torch.load({ONE_FOR_ALL}))\n"),
 )
@@ -286,11 +286,16 @@ right(
     (SAVE, '    import os\n    torch.save(state, f"{path}.unfinished")\n    os.replace(f"{path}.unfinished", path)\n'),
 )  # fmt: skip
 
-wrong("left_in_evaluation_mode", "evaluation_mode", "dropout", (LOAD_RNG, LOAD_RNG + "    model.eval()\n"))
+wrong(
+    "left_in_evaluation_mode",
+    "goes_on_otherwise",
+    "evaluation mode",
+    (LOAD_RNG, LOAD_RNG + "    model.eval()\n"),
+)
 wrong(
     "tensors_assigned",
-    "parameters_replaced",
-    "old ones",
+    "goes_on_otherwise",
+    "steps other tensors",
     (LOAD_MODEL, '    model.load_state_dict(state["model"], assign=True)\n'),
 )
 wrong(
@@ -302,7 +307,7 @@ wrong(
 wrong(
     "scheduler_stepped_when_loaded",
     "scheduler_not_restored",
-    "epoch 2 instead of 1",
+    "found 2 where 1 was saved",
     (LOAD_SCHEDULER, LOAD_SCHEDULER + "    scheduler.step()\n"),
 )
 wrong(

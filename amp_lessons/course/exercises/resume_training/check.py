@@ -12,7 +12,6 @@ from torch import Tensor
 
 from amp_lessons._base.worker.client import Raised, Worker
 from amp_lessons._base.worker.plain import Handle
-from amp_lessons.audit import rules
 from amp_lessons.audit.findings import Finding, failed, passed
 from amp_lessons.course.exercises import bed_there
 from amp_lessons.course.exercises.attempt import Rejected, reject, require_none
@@ -84,16 +83,18 @@ def _judge_trip(
     found = told["state"] | {"epoch": common_findings.number_in(told["epoch"])}
     require_none(_lost(found, saved, later, fresh, described(told["epoch"])))
     if not _equal(told["random_on_gpus"], on_gpus):
-        reject("random_state_lost", "the random numbers on the GPU do not go on", _PARTS["random numbers"][2])
-    require_none(_changed_beside(told))
-    worker.call(resumed, *_LATER, method="train", random=saved["random numbers"])
-    weights = worker.call(resumed, method="state")["weights"]
-    if not all(torch.allclose(weights[name], each, rtol=1e-4) for name, each in later["weights"].items()):
-        said = (
-            "all states came back, and yet training goes on to other weights than without a stop: something "
-        )
-        said += "beside the states was changed (a hook, a layer's setting)"
-        reject("goes_on_otherwise", said, "change the objects by load_state_dict only")
+        said = "the state of random numbers on the GPU did not come back"
+        reject("random_state_lost", said, _HINTS["random_state_lost"])
+    beside = next((what for what, its in told["beside"].items() if its), None)
+    if beside is None:
+        worker.call(resumed, *_LATER, method="train", random=saved["state of random numbers"])
+        weights, wanted = worker.call(resumed, method="state")["weights"], later["weights"]
+        if not all(torch.allclose(weights[name], each, rtol=1e-4) for name, each in wanted.items()):
+            beside = "something beside them was changed (a hook, a layer's setting)"
+    if beside is not None:
+        said = f"all states came back, and yet training goes on otherwise than without a stop: {beside}"
+        hint = "change the objects by load_state_dict only, which copies into the tensors that are there"
+        reject("goes_on_otherwise", said, hint)
 
 
 def _require_saved(
@@ -106,16 +107,12 @@ def _require_saved(
     if told["left"]:
         raise Rejected(common_findings.leaving(told["left"]))
     written = [each.name for each in folder.iterdir()]
-    if not written:
-        said = "save_checkpoint wrote no file into the folder of path"
-        reject("nothing_saved", said, "write all of it to path")
     if _NAME not in written:
-        said = f"save_checkpoint was given {_NAME!r} and wrote {written[0]!r}, where nobody will look for it"
-        reject("saved_elsewhere", said, "write to path as it is given")
+        said = f"save_checkpoint was given {_NAME!r} in an empty folder, and wrote {written or 'no file'}"
+        reject("not_saved", said, "write all of it to path as it is given")
     changed = next((part for part, its in told["state"].items() if not _equal(its, wanted[part])), None)
     if changed:
-        said = f"after save_checkpoint the running training was different, its {changed} changed: it goes on "
-        said += "otherwise than if it had not been saved"
+        said = f"after save_checkpoint the running training was different, its {changed} changed"
         hint = "only read when saving, and change copies: model.half() and model.eval() work in place"
         reject("saving_changes_training", said, hint)
     return told
@@ -123,53 +120,28 @@ def _require_saved(
 
 # --- what a training run that was loaded from a checkpoint has lost
 
-_SCALER = "treat the scaler as the optimizer is treated: scaler.state_dict() holds all of its state"
-_PARTS = {  # what is found where a part is not as it was saved: a code, what is said, and a hint
-    "weights": (
-        "model_not_restored",
-        "the weights of the model that was passed to load_checkpoint are {found}",
-        "model.load_state_dict(state['model']) changes it in place; assigning to the name model does not",
-    ),
-    "buffers": (
-        "model_incomplete",
-        "the model's buffers (batch norm's running statistics) are {found}",
-        "model.state_dict() holds parameters and buffers; model.parameters() holds only the former",
-    ),
-    "momentum": (
-        "optimizer_not_restored",
-        "the optimizer's momentum is {found}",
-        "load the state that was saved into the optimizer that was passed in, with load_state_dict",
-    ),
-    "scheduler": (
-        "scheduler_not_restored",
-        "the scheduler is in epoch {found} instead of {saved}, and the learning rate follows it",
-        "scheduler.load_state_dict(state['scheduler']), and no scheduler.step() when loading",
-    ),
-    "learning rate": (
-        "learning_rate_lost",
-        "after loading the learning rate is {found} instead of {saved}",
-        "load the optimizer's whole state dict, which holds its param_groups, and reset nothing of it",
-    ),
-    "scale": (
-        "scaler_not_restored",
-        "the scaler starts with scale {found} instead of {saved}: steps are skipped until it has found it",
-        _SCALER,
-    ),
-    "clean steps": (
-        "growth_tracker_lost",
-        "the scale came back, but not the scaler's count of clean steps (or its settings)",
-        _SCALER,
-    ),
-    "epoch": (
-        "epoch_lost",
-        "load_checkpoint returned {found}; {saved} finished epochs were saved",
-        "return the epoch that was passed to save_checkpoint",
-    ),
-    "random numbers": (
-        "random_state_lost",
-        "the state of PyTorch's random numbers is {found}, so dropout and shuffling will differ from now on",
-        "save torch.get_rng_state() (and torch.cuda.get_rng_state_all() on a GPU), set it last, draw nothing",
-    ),
+_CODES = {  # of what is compared, in this order
+    "weights": "model_not_restored",
+    "buffers": "model_incomplete",
+    "momentum": "optimizer_not_restored",
+    "scheduler's epoch": "scheduler_not_restored",
+    "learning rate": "learning_rate_lost",
+    "scaler's scale": "scaler_not_restored",
+    "scaler's count of clean steps": "growth_tracker_lost",
+    "epoch": "epoch_lost",
+    "state of random numbers": "random_state_lost",
+}
+_HINTS = {
+    "model_not_restored": "model.load_state_dict changes the model in place; assigning to its name does not",
+    "model_incomplete": "model.state_dict() holds parameters and buffers, model.parameters() only the former",
+    "optimizer_not_restored": "load what was saved into the optimizer passed in, with load_state_dict",
+    "scheduler_not_restored": "scheduler.load_state_dict alone: no scheduler.step() when loading",
+    "learning_rate_lost": "load the optimizer's whole state dict, which holds its rate, and reset nothing",
+    "scaler_not_restored": "treat the scaler as the optimizer: scaler.state_dict() holds all of its state",
+    "growth_tracker_lost": "scaler.state_dict() holds all of its state, not the scale alone",
+    "epoch_lost": "return the epoch that was passed to save_checkpoint",
+    "random_state_lost": "save torch.get_rng_state(), on a GPU torch.cuda.get_rng_state_all() too, and set "
+    "it last: dropout and shuffling follow it",
 }
 
 
@@ -180,21 +152,20 @@ def _lost(
 
     ``later`` is the training as it went on, ``fresh`` the one into which it was loaded, before.
     """
-    for part, (code, said, hint) in _PARTS.items():
+    for part, code in _CODES.items():
         if _equal(found[part], saved[part]):
             continue
         for dtype in (torch.float16, torch.bfloat16):
             if _equal(_rounded(found[part], torch.float32), _rounded(saved[part], dtype)):
-                rounded = f"{part} came back rounded to {dtype_name(dtype)}: digits of fp32 are gone"
+                rounded = f"the {part} came back rounded to {dtype_name(dtype)}: digits of fp32 are gone"
                 yield failed("state_rounded", rounded, "save the states as they are, in fp32")
         if _equal(found[part], later[part]):
             yield _not_in_file(f"the {part} that came back, of a later checkpoint in another file: this")
-        seen = epoch if part == "epoch" else found[part]
-        if isinstance(seen, (dict, Tensor)):
-            seen = (
-                "as before loading" if _equal(seen, fresh[part]) else "neither as saved nor as before loading"
-            )
-        yield failed(code, said.format(found=seen, saved=saved[part]), hint)
+        seen = f"found {epoch if part == 'epoch' else found[part]} where {saved[part]} was saved"
+        if isinstance(found[part], (dict, Tensor)):
+            stays = _equal(found[part], fresh[part])
+            seen = "found as before loading" if stays else "found neither as saved nor as before loading"
+        yield failed(code, f"the {part} did not come back: {seen}", _HINTS[code])
 
 
 def _not_in_file(what: str) -> Finding:
@@ -202,27 +173,12 @@ def _not_in_file(what: str) -> Finding:
     return failed("state_not_in_file", said, "write all of it to the file, and read nothing but the file")
 
 
-def _changed_beside(told: dict[str, Any]) -> Iterator[Finding]:
-    """Look at what no state tells of a training into which one was loaded."""
-    if not told["state"]["mode"]:
-        yield rules.dtypes.evaluation_mode("after loading")
-    if told["replaced"]:
-        said = "the model has new parameters (by load_state_dict with assign=True?), and the optimizer steps "
-        said += "the old ones: training would change nothing"
-        hint = "model.load_state_dict(state['model']) copies into the tensors that are there"
-        yield failed("parameters_replaced", said, hint)
-    if told["frozen"]:
-        hint = "leave requires_grad as it is; for inference use torch.no_grad() instead"
-        yield rules.dtypes.parameters_frozen("after loading", ", ".join(told["frozen"]), hint)
-
-
 def _load_raised(raised: Raised, scaling: bool, left_behind: list[str]) -> Finding:
     """Explain the exception that ended load_checkpoint; ``left_behind`` are files beside the one it got."""
-    missing = next((name for name in left_behind if name in raised.text), None)
-    if missing is not None:
-        return _not_in_file(
-            f"load_checkpoint looks for {missing!r} beside the file, which was moved alone: it"
-        )
+    for name in left_behind:
+        if name in raised.text:
+            what = f"load_checkpoint looks for {name!r} beside the file, which was moved alone: it"
+            return _not_in_file(what)
     if raised.kinds[0] == "UnpicklingError" and "Weights only load failed" in raised.text:
         said = "torch.load refused the file, since it holds whole Python objects instead of their state"
         hint = "save model.state_dict(), optimizer.state_dict() and so on: tensors, numbers, lists and dicts"

@@ -53,11 +53,11 @@ class Training:
             "buffers": dict(self._model.named_buffers()),
             "mode": self._model.training,
             "momentum": optimizer["state"],
-            "scheduler": self._scheduler.state_dict()["last_epoch"],
+            "scheduler's epoch": self._scheduler.state_dict()["last_epoch"],
             "learning rate": optimizer["param_groups"][0]["lr"],
-            "scale": scaler.get("scale"),
-            "clean steps": scaler,
-            "random numbers": torch.get_rng_state(),
+            "scaler's scale": scaler.get("scale"),
+            "scaler's count of clean steps": scaler,
+            "state of random numbers": torch.get_rng_state(),
         }
         return copy.deepcopy(state)
 
@@ -66,12 +66,16 @@ class Training:
         objects = self._model, self._optimizer, self._scheduler, self._scaler
         told = bed_there.call(function, [Path(path), *objects, *epoch], {})
         stepped = {id(p) for group in self._optimizer.param_groups for p in group["params"]}
-        parameters = dict(self._model.named_parameters())
+        parameters = list(self._model.parameters())
+        replaced = not stepped.issuperset(map(id, parameters))
         return {
             "left": told["left"],
             "epoch": told["result"],
             "state": self.state(),
-            "replaced": not all(id(parameter) in stepped for parameter in parameters.values()),
-            "frozen": [name for name, parameter in parameters.items() if not parameter.requires_grad],
+            "beside": {
+                "the model is in evaluation mode": not self._model.training,
+                "the optimizer steps other tensors than the model's": replaced,
+                "some weights have requires_grad=False": not all(each.requires_grad for each in parameters),
+            },
             "random_on_gpus": {n: torch.cuda.get_rng_state(n) for n in range(torch.cuda.device_count())},
         }

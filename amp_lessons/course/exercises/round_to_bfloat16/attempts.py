@@ -14,9 +14,9 @@ right = TABLE.variant
 
 RETURN = "    return torch.where(x.isnan(), x, rounded.view(torch.float32))\n"
 
-wrong("truncates", "truncates", "nearer to the next", ("(bits + 0x7FFF + last_kept_bit)", "bits"))
-wrong("rounds_up", "rounds_up", "nearer to the bf16 below", ("0x7FFF + last_kept_bit", "0xFFFF"))
-wrong("ties_up", "ties_away_from_zero", "always rounded up", ("0x7FFF + last_kept_bit", "0x8000"))
+wrong("truncates", "nearest", "nearer to the next", ("(bits + 0x7FFF + last_kept_bit)", "bits"))
+wrong("rounds_up", "nearest", "nearer to the bf16 below", ("0x7FFF + last_kept_bit", "0xFFFF"))
+wrong("ties_up", "ties", "halfway", ("0x7FFF + last_kept_bit", "0x8000"))
 wrong("ties_down", "ties", "halfway", (" + last_kept_bit)", ")"))
 wrong(
     "ties_to_odd",
@@ -25,7 +25,7 @@ wrong(
     ("last_kept_bit = (bits >> 16) & 1", "last_kept_bit = 1 - ((bits >> 16) & 1)"),
 )
 wrong("nan_unprotected", "nan", "NaN", (RETURN, "    return rounded.view(torch.float32)\n"))
-wrong("lower_half_kept", "not_bfloat16", "lower 16 bits", ("& ~0xFFFF", "& ~0x0"))
+wrong("lower_half_kept", "representable", "(0x00007FFF) instead of 0", ("& ~0xFFFF", "& ~0x0"))
 wrong(
     "saturates",
     "overflow",
@@ -47,12 +47,12 @@ wrong(
 wrong(
     "loses_the_sign",
     "representable",
-    "-2.0",
+    "-2 (0xC0000000) became 2",
     (RETURN, "    return torch.where(x.isnan(), x, rounded.view(torch.float32).abs())\n"),
 )
 wrong(
     "changes_its_input",
-    "input_changed",
+    "inputs_changed",
     "in place",
     ("    bits = x.view(torch.int32)\n", "    bits = x.view(torch.int32)\n    bits &= ~0xFF\n"),
 )
@@ -60,8 +60,8 @@ wrong("returns_bits", "wrong_return_type", "int32", (RETURN, "    return rounded
 wrong("returns_bfloat16", "casts_to_bfloat16", "did the rounding", (RETURN, "    return x.bfloat16()\n"))
 wrong(
     "flattens",
-    "shape",
-    "shape",
+    "wrong_return_type",
+    "a matrix an fp32 tensor of shape",
     (RETURN, "    return torch.where(x.isnan(), x, rounded.view(torch.float32)).flatten()\n"),
 )
 wrong(
@@ -140,12 +140,12 @@ def by_halves_of_bfloat16(x):
     return torch.where(x.isnan(), torch.full_like(upper, torch.nan), upper).float()
 
 
-@TABLE.mistake("not_bfloat16", "lower 16 bits")
+@TABLE.mistake("nearest", "(0x3E00C000) became 0.125732422 (0x3E00C000)")
 def rounds_to_float16(x):
     return torch.from_numpy(x.numpy().astype(np.float16).astype(np.float32))
 
 
-@TABLE.mistake("wrong_return_type", "an fp32 tensor was expected")
+@TABLE.mistake("wrong_return_type", "an fp32 tensor of shape")
 def returns_the_upper_half(x):
     bits = x.view(torch.int32)
     return ((bits + 0x7FFF + ((bits >> 16) & 1)) >> 16).to(torch.int16).view(torch.bfloat16)
@@ -154,19 +154,19 @@ def returns_the_upper_half(x):
 wrong(
     "by_hand_and_returns_bfloat16",
     "wrong_return_type",
-    "an fp32 tensor was expected, not b",
+    "an fp32 tensor of shape",
     (RETURN, RETURN[:-1] + ".bfloat16()\n"),
 )
 wrong(
     "one_bit_too_few",
-    "too_few_bits",
-    "whose last bit of bf16 is 1",
+    "representable",
+    "became",
     ("last_kept_bit = (bits >> 16) & 1", "last_kept_bit = (bits >> 17) & 1"),
     ("(bits + 0x7FFF + last_kept_bit) & ~0xFFFF", "(bits + 0xFFFF + last_kept_bit) & ~0x1FFFF"),
 )
 wrong(
     "adds_a_quarter",
-    "not_nearest",
+    "nearest",
     "nearer to the next",
     ("(bits + 0x7FFF + last_kept_bit)", "(bits + 0x3FFF + last_kept_bit)"),
 )
@@ -195,21 +195,21 @@ def fills_bfloat16_with_bits(x):
 
 wrong(
     "adds_all_kept_bits",
-    "not_nearest",
+    "nearest",
     "nearer to the bf16 below",
     ("last_kept_bit = (bits >> 16) & 1", "last_kept_bit = bits >> 16"),
 )
 wrong(
     "subtracts_for_negative_values",
-    "negative",
-    "-2.0 became -1.99",
+    "representable",
+    "became -1.99",
     ("(bits + 0x7FFF + last_kept_bit)", "(bits + bits.sign() * (0x7FFF + last_kept_bit))"),
 )
 wrong("returns_numpy", "wrong_return_type", "ndarray", (RETURN, RETURN[:-1] + ".numpy()\n"))
 wrong(
     "bits_converted_at_the_end",
-    "bits_converted",
-    "its bits read as an integer",
+    "representable",
+    "became 1.06535322e+09",
     ("rounded.view(torch.float32)", "rounded.to(torch.float32)"),
 )
 

@@ -14,7 +14,7 @@ BETWEEN = " + delta.square() * count * more / (count + more)"
 RETURN = "return mean, squares / count"
 
 
-@TABLE.mistake("digits_cancelled", "4096")
+@TABLE.mistake("running_variance", "4096")
 def mean_of_squares(blocks):
     count, total, squares = 0, torch.zeros(()), torch.zeros(())
     for block in blocks:
@@ -44,7 +44,7 @@ def in_pythons_numbers(blocks):
     return torch.tensor(mean), torch.tensor(squares / count)
 
 
-@TABLE.mistake("digits_cancelled", "4096")
+@TABLE.mistake("running_variance", "4096")
 def both_distances_from_a_mean_of_zero(blocks):
     """Right number by number, where the first one becomes the mean; a first block is far from 0."""
     count, mean, squares = 0, torch.zeros(()), torch.zeros(())
@@ -63,12 +63,12 @@ wrong(
     ("block.float()", "block.double()"),
     (RETURN, "return mean.float(), (squares / count).float()"),
 )
-wrong("between_forgotten", "between_blocks_forgotten", "missing", (BETWEEN, ""))
+wrong("between_forgotten", "running_variance", "missing", (BETWEEN, ""))
 wrong(
     "between_without_the_new_part", "running_variance", "the variance is", (" * count * more /", " * more /")
 )
-wrong("divided_by_n_minus_1", "divided_by_n_minus_1", "n - 1", ("squares / count", "squares / (count - 1)"))
-wrong("root", "standard_deviation", "root", ("squares / count", "(squares / count).sqrt()"))
+wrong("divided_by_n_minus_1", "running_variance", "n - 1", ("squares / count", "squares / (count - 1)"))
+wrong("root", "running_variance", "root", ("squares / count", "(squares / count).sqrt()"))
 wrong(
     "mean_moved_first",
     "running_variance",
@@ -83,12 +83,17 @@ wrong(
 )
 wrong(
     "blocks_weigh_alike",
-    "blocks_weigh_alike",
-    "counts alike",
+    "running_mean",
+    "the mean is",
     ("for block in blocks", "for i, block in enumerate(blocks)"),
     ("delta * more / (count + more)\n        count", "delta / (i + 1)\n        count"),
 )
-wrong("summed_in_16_bits", "summed_in_16_bits", "fp16", ("wide.mean()", "(block.sum() / len(block)).float()"))
+wrong(
+    "summed_in_16_bits",
+    "running_mean",
+    "for fp16 numbers",
+    ("wide.mean()", "(block.sum() / len(block)).float()"),
+)
 wrong(
     "first_block_only",
     "blocks_unread",

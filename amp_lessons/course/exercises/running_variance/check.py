@@ -81,35 +81,20 @@ def _returned(running_variance: LearnersFunction, numbers: Numbers) -> tuple[Ten
     told, _ = running_variance.called_by(_THERE, *numbers.blocks, about=f"for {numbers.what}")
     returned, wide, kept, read = told
     if wide:
-        reject(
-            "state_in_fp64",
-            f"{wide}: more digits only hide the problem",
-            "keep the state in tensors of fp32",
-        )
+        said = f"{wide}: more digits only hide the problem"
+        reject("state_in_fp64", said, "keep the state in tensors of fp32")
     if kept > 1:  # the first, from which a state begins, may outlive its turn
-        raise Rejected(
-            common_findings.blocks_kept(
-                f"{kept} blocks were still kept after the next one had been read: all of them do not fit "
-                "into memory",
-                "go on with what the state needs of a block, and let the block go",
-            )
-        )
+        said = f"{kept} blocks were still kept after the next one had been read: all do not fit into memory"
+        hint = "go on with what the state needs of a block, and let the block go"
+        raise Rejected(common_findings.blocks_kept(said, hint))
     if read < len(numbers.lengths):
-        reject(
-            "blocks_unread",
-            f"{read} of {len(numbers.lengths)} blocks were read",
-            "read the blocks to their end",
-        )
-    if not (isinstance(returned, tuple | list) and len(returned) == 2 and all(map(_is_number, returned))):
-        seen = (
-            ", ".join(map(described, returned)) if isinstance(returned, tuple | list) else described(returned)
-        )
-        raise Rejected(
-            common_findings.wrong_return_type(
-                "two tensors of no dimension in fp32 were", seen, "return mean, variance"
-            )
-        )
-    return returned[0], returned[1]
+        said = f"{read} of {len(numbers.lengths)} blocks were read"
+        reject("blocks_unread", said, "read the blocks to their end")
+    both = returned if isinstance(returned, tuple | list) else [returned]
+    if len(both) != 2 or not all(map(_is_number, both)):
+        expected, seen = "two tensors of no dimension in fp32 were", ", ".join(map(described, both))
+        raise Rejected(common_findings.wrong_return_type(expected, seen, "return mean, variance"))
+    return both[0], both[1]
 
 
 def _is_number(value: Any) -> bool:
@@ -121,52 +106,31 @@ def _near(seen: Tensor, right: float, within: float, unit: float = 0.0) -> bool:
 
 
 def _require_mean(mean: Tensor, numbers: Numbers) -> None:
-    deviation = numbers.variance**0.5
-    if _near(mean, numbers.mean, _MEAN_WITHIN, deviation):
+    if _near(mean, numbers.mean, _MEAN_WITHIN, numbers.variance**0.5):
         return
-    said = f"the mean is {float(mean):.7g} where {numbers.mean:.7g} is right, for {numbers.what}"
-    blocks = numbers.all.double().split(numbers.lengths)
-    if _near(mean, float(torch.stack([each.mean() for each in blocks]).mean()), _MEAN_WITHIN, deviation):
-        reject(
-            "blocks_weigh_alike",
-            f"{said}: every block counts alike",
-            "weigh a block by how many numbers it has",
-        )
-    if numbers.all.dtype != torch.float32:
-        reject("summed_in_16_bits", f"{said}", "read a block into fp32 before anything is added up")
     reject(
         "running_mean",
-        said,
-        "the mean moves by (the block's mean - the mean so far) * its part of all numbers",
+        f"the mean is {float(mean):.7g} where {numbers.mean:.7g} is right, for {numbers.what}",
+        "read a block into fp32 first; the mean moves by (the block's mean - the mean so far) * its part of "
+        "all numbers",
     )
 
 
 def _require_variance(variance: Tensor, numbers: Numbers) -> None:
-    if _near(variance, numbers.variance, _VARIANCE_WITHIN):
+    right, count = numbers.variance, len(numbers.all)
+    if _near(variance, right, _VARIANCE_WITHIN):
         return
-    said = f"the variance is {float(variance):.5g} where {numbers.variance:.5g} is right, for {numbers.what}"
-    count = len(numbers.all)
-    if _near(variance, numbers.variance * count / (count - 1), 1e-3):
-        reject("divided_by_n_minus_1", f"{said}: it was divided by n - 1", "divide by n, as norm layers do")
-    if _near(variance, numbers.variance**0.5, 1e-3):
-        reject("standard_deviation", f"{said}: that is its root", "leave out the square root")
-    if _near(variance, _within_blocks(numbers), 1e-3):
-        reject(
-            "between_blocks_forgotten",
-            f"{said}: the distances between the blocks' means are missing",
-            "two groups whose means differ by delta have delta² n m / (n + m) between them",
-        )
-    if abs(numbers.mean) > 100 * numbers.variance**0.5:
-        reject(
-            "digits_cancelled",
-            f"{said}: two numbers of nearly the same size were subtracted",
-            "sum squared distances from a mean; squares of the numbers themselves have no digits left for it",
-        )
-    reject(
-        "running_variance", said, "sum squared distances from the mean so far, and correct for where it moves"
-    )
-
-
-def _within_blocks(numbers: Numbers) -> float:
     blocks = numbers.all.double().split(numbers.lengths)
-    return float(sum((each - each.mean()).square().sum() for each in blocks)) / len(numbers.all)
+    within = float(sum((each - each.mean()).square().sum() for each in blocks)) / count
+    suspects = {
+        "it was divided by n - 1": right * count / (count - 1),
+        "that is its root": right**0.5,
+        "the distances between the blocks' means are missing": within,
+    }
+    why = next((f": {why}" for why, each in suspects.items() if _near(variance, each, 1e-3)), "")
+    reject(
+        "running_variance",
+        f"the variance is {float(variance):.5g} where {right:.5g} is right, for {numbers.what}{why}",
+        "sum squared distances from a mean: squares of the numbers themselves have no digits left; two "
+        "groups whose means differ by delta have delta² n m / (n + m) between them; divide by n",
+    )

@@ -11,9 +11,8 @@ from torch import Tensor
 
 from amp_lessons._base.worker.client import Worker
 from amp_lessons.audit.findings import Finding, passed
-from amp_lessons.course.exercises.attempt import Rejected, reject
-from amp_lessons.course.exercises.bed import LearnersFunction, described, function, require_unchanged
-from amp_lessons.course.exercises.report import common_findings
+from amp_lessons.course.exercises.attempt import reject
+from amp_lessons.course.exercises.bed import LearnersFunction, function, reject_type, require_unchanged
 
 
 def judge(worker: Worker, draw: torch.Generator) -> Iterator[Finding]:
@@ -87,44 +86,31 @@ def _cases(draw: torch.Generator) -> list[Case]:
     ]
 
 
+_NOTING = "amp_lessons.course.exercises.bed_there:call_noting_operations"
 _WHOLE = ("softmax", "log_softmax", "logsumexp", "special_logsumexp", "logaddexp", "logcumsumexp")
 
 
 def _returned(function: LearnersFunction, case: Case) -> tuple[Any, Any]:
     given = case.scores.clone()
-    returned, called = function.with_operations(given, case.dim, about=f"for {case.what}")
-    ready_made = [name for name in _WHOLE if name in called]
-    if ready_made:
-        reject(
-            "uses_torchs_softmax",
-            f"{ready_made[0]} of PyTorch's did the work",
-            "write it out of exp, log, sums and a maximum: that is the task",
-        )
+    (returned, called), _ = function.called_by(_NOTING, given, case.dim, about=f"for {case.what}")
+    for name in _WHOLE:
+        if name in called:
+            said = f"{name} of PyTorch's did the work"
+            reject("uses_torchs_softmax", said, "write it out of exp, log, sums and a maximum")
     require_unchanged([given], [case.scores], "the scores", "subtract into a new tensor: a - b, not a -= b")
     if not isinstance(returned, tuple | list) or len(returned) != 2:
-        raise Rejected(_no_pair(described(returned)))
+        reject_type("two tensors were", returned, "return softmax, logsumexp")
     return returned[0], returned[1]
-
-
-def _no_pair(seen: str) -> Finding:
-    return common_findings.wrong_return_type("two tensors were", seen, "return softmax, logsumexp")
 
 
 def _require_form(softmax: Any, logsumexp: Any, case: Case) -> None:
     """Reject what has another shape or dtype than was asked for."""
     wanted = [(case.scores.shape, case.scores.dtype), (case.logsumexp.shape, torch.float32)]
-    for what, value, (shape, dtype) in zip(
-        ("softmax", "logsumexp"), (softmax, logsumexp), wanted, strict=True
-    ):
+    names, values = ("softmax", "logsumexp"), (softmax, logsumexp)
+    for what, value, (shape, dtype) in zip(names, values, wanted, strict=True):
         if not isinstance(value, Tensor) or value.dtype != dtype or value.shape != shape:
-            expected = f"a {what} of shape {tuple(shape)} in {dtype} was"
-            raise Rejected(
-                common_findings.wrong_return_type(
-                    expected,
-                    f"{described(value)}, for {case.what}",
-                    "softmax keeps shape and dtype; logsumexp drops dim",
-                )
-            )
+            expected = f"for {case.what} a {what} of shape {tuple(shape)} in {dtype} was"
+            reject_type(expected, value, "softmax keeps shape and dtype; logsumexp drops dim")
 
 
 _EXP_IN_FP32 = 1e-4  # next to 1000 neighbours in fp32 are 6e-5 apart, and exp makes a relative error of that

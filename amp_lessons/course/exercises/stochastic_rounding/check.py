@@ -4,16 +4,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from typing import NoReturn
 
 import torch
 from torch import Tensor
 
 from amp_lessons._base.worker.client import Worker
 from amp_lessons.audit.findings import Finding, passed
-from amp_lessons.course.exercises.attempt import Rejected, reject
-from amp_lessons.course.exercises.bed import LearnersFunction, described, function
-from amp_lessons.course.exercises.report import common_findings
+from amp_lessons.course.exercises.attempt import reject
+from amp_lessons.course.exercises.bed import LearnersFunction, function, reject_type, require_unchanged
 
 _DRAWS = 20_000
 _DEVIATIONS = 5.0  # one right attempt in three million is further off, in a case; the seeds are fixed
@@ -50,14 +48,8 @@ def _rounded(function: LearnersFunction, x: Tensor, seed: int, what: str) -> Ten
     given = x.clone()
     result = function(given, torch.Generator().manual_seed(seed), about=f"for {what}")
     if not isinstance(result, Tensor) or result.dtype != torch.bfloat16 or result.shape != x.shape:
-        expected = f"a bf16 tensor of shape {tuple(x.shape)} was"
-        raise Rejected(
-            common_findings.wrong_return_type(expected, described(result), "end with .to(torch.bfloat16)")
-        )
-    if not torch.equal(given.view(torch.int32), x.view(torch.int32)):
-        raise Rejected(
-            common_findings.inputs_changed("the numbers", "compute with new tensors: a + b, not a += b")
-        )
+        reject_type(f"a bf16 tensor of shape {tuple(x.shape)} was", result, "end with .to(torch.bfloat16)")
+    require_unchanged([given], [x], "the numbers", "compute with new tensors: a + b, not a += b")
     return result
 
 
@@ -118,44 +110,27 @@ def _require_odds(function: LearnersFunction, what: str, number: float) -> None:
     wanted, seen = (number - lower) / (upper - lower), float(((result - lower) / (upper - lower)).mean())
     if abs(seen - wanted) <= _DEVIATIONS * math.sqrt(wanted * (1 - wanted) / _DRAWS):
         return
-    said = f"{what} went away from zero in {seen:.1%} of {_DRAWS:,} roundings, and {wanted:.1%} is right"
-    if seen in (0.0, 1.0):
-        reject(
-            "not_random", f"{said}: all were the same", "draw a number for each element, and let it decide"
-        )
-    if abs(seen - 0.5) < 0.02:
-        reject(
-            "fair_coin", f"{said}: both neighbours were as likely", "the nearer neighbour is the likelier one"
-        )
     reject(
         "biased",
-        said,
-        "the odds are the part that is cut off, of 2**16; rounding to nearest must not come after the noise",
+        f"{what} went away from zero in {seen:.1%} of {_DRAWS:,} roundings, and {wanted:.1%} is right",
+        "draw a number for each element: the odds are the part that is cut off, of 2**16, and rounding to "
+        "nearest must not come after the noise",
     )
 
 
 def _require_draws_of_its_own(function: LearnersFunction) -> None:
-    x = torch.full((64,), 1 + 2.0**-8)
+    x, what = torch.full((64,), 1 + 2.0**-8), "64 equal numbers"
     torch.manual_seed(0)
-    once = _rounded(function, x, 3, "64 equal numbers")
+    once = _rounded(function, x, 3, what)
     if len(once.unique()) == 1:
-        reject(
-            "one_draw_for_all",
-            "64 equal numbers were all rounded the same way",
-            "draw as many numbers as x has",
-        )
+        said = "64 equal numbers were all rounded the same way"
+        reject("one_draw_for_all", said, "draw as many numbers as x has")
     torch.manual_seed(1)
-    again, other = (_rounded(function, x, seed, "64 equal numbers") for seed in (3, 4))
-    if not torch.equal(once, again) or torch.equal(once, other):
-        _reject_generator(torch.equal(once, again))
-
-
-def _reject_generator(same: bool) -> NoReturn:
-    seen = (
-        "another state of the generator gave the same result"
-        if same
-        else "the same state gave another result"
-    )
-    reject(
-        "generator_unused", f"{seen}: the draws do not come from it", "pass generator=generator to what draws"
-    )
+    again, other = (_rounded(function, x, seed, what) for seed in (3, 4))
+    for wrong, seen in (
+        (not torch.equal(once, again), "the same state of the generator gave another result"),
+        (torch.equal(once, other), "another state of the generator gave the same result"),
+    ):
+        if wrong:
+            hint = "pass generator=generator to what draws"
+            reject("generator_unused", f"{seen}: the draws do not come from it", hint)

@@ -25,7 +25,7 @@ AFTER = "        fn()\n        synchronize()\n"
 STOP = "        samples_ms.append((time.perf_counter() - start) * 1e3)\n"
 RETURN = "    return statistics.median(samples_ms)\n"
 
-wrong("no_warm_up", "no_warm_up", "no warm-up", (WARM_UP, ""))
+wrong("no_warm_up", "wrong_number_of_calls", "fn was called 4 times instead of 6", (WARM_UP, ""))
 wrong("warm_up_once", "wrong_number_of_calls", "instead of 6", ("range(warmup)", "range(1)"))
 wrong("one_sample", "wrong_number_of_calls", "instead of 6", ("range(repeats)", "range(1)"))
 wrong(
@@ -35,21 +35,23 @@ wrong(
     (WARM_UP, ""),
     ("range(repeats)", "range(warmup + repeats)"),
 )
-wrong("seconds", "wrong_unit", "in seconds", (" * 1e3", ""))
-wrong("divided_by_a_thousand", "wrong_unit", "in thousands of seconds", ("1e3", "1e-3"))
+wrong("seconds", "wrong_unit", "1e-03 times", (" * 1e3", ""))
+wrong("divided_by_a_thousand", "wrong_unit", "1e-06 times", ("1e3", "1e-3"))
 wrong(
     "calls_per_second",
-    "wrong_unit",
-    "calls per second",
+    "wrong_time",
+    "ms would be right",
     ("return statistics.median(samples_ms)", "return 1e3 / statistics.median(samples_ms)"),
 )
-wrong("microseconds", "wrong_unit", "in microseconds", ("1e3", "1e6"))
-wrong("mean", "not_the_median", "this is the mean", ("statistics.median", "statistics.mean"))
-wrong("fastest", "not_the_median", "this is the minimum", (RETURN, "    return min(samples_ms)\n"))
-wrong("slowest", "not_the_median", "this is the maximum", (RETURN, "    return max(samples_ms)\n"))
-wrong("last_sample", "not_the_median", "last sample", (RETURN, "    return samples_ms[-1]\n"))
-wrong("unsorted", "not_the_median", "unsorted list", (RETURN, "    return samples_ms[repeats // 2]\n"))
-wrong("first_sample", "not_the_median", "this is the first", (RETURN, "    return samples_ms[0]\n"))
+wrong("microseconds", "wrong_unit", "1e+03 times", ("1e3", "1e6"))
+wrong("mean", "not_the_median", "this is not the median", ("statistics.median", "statistics.mean"))
+wrong("fastest", "not_the_median", "this is not the median", (RETURN, "    return min(samples_ms)\n"))
+wrong("slowest", "not_the_median", "this is not the median", (RETURN, "    return max(samples_ms)\n"))
+wrong("last_sample", "not_the_median", "this is not the median", (RETURN, "    return samples_ms[-1]\n"))
+wrong(
+    "unsorted", "not_the_median", "this is not the median", (RETURN, "    return samples_ms[repeats // 2]\n")
+)
+wrong("first_sample", "not_the_median", "this is not the median", (RETURN, "    return samples_ms[0]\n"))
 wrong("harmonic", "not_the_median", "not the median", ("statistics.median", "statistics.harmonic_mean"))
 wrong("geometric", "not_the_median", "not the median", ("statistics.median", "statistics.geometric_mean"))
 wrong(
@@ -98,8 +100,8 @@ wrong(
 KEEP_LAST = "    samples_ms = []\n    for _ in range(repeats + (warmup > 0)):\n"
 wrong(
     "last_warm_up_kept",
-    "warm_up_counted",
-    "this is the median with the last of the warm-up",
+    "not_the_median",
+    "this is not the median",
     ("range(warmup)", "range(warmup - 1)"),
     ("    samples_ms = []\n    for _ in range(repeats):\n", KEEP_LAST),
 )
@@ -130,13 +132,13 @@ wrong(
     (ELAPSED, "time.process_time() - start"),
 )
 wrong("end_minus_start", "not_a_time", "no duration", (ELAPSED, "start - time.perf_counter()"))
-wrong("returns_nothing", "wrong_return_type", "None", (RETURN, ""))
-wrong("returns_samples", "wrong_return_type", "list", (RETURN, "    return samples_ms\n"))
+wrong("returns_nothing", "not_a_time", "None is no duration", (RETURN, ""))
+wrong("returns_samples", "not_a_time", "list", (RETURN, "    return samples_ms\n"))
 wrong("returns_nan", "not_a_time", "nan", (RETURN, "    return float('nan')\n"))
 wrong("forgets_import", "raised", "NameError", ("import statistics\n", ""))
 
 
-@TABLE.mistake("not_the_median", "this is the mean")
+@TABLE.mistake("not_the_median", "this is not the median")
 def one_sync_for_all(fn, *, warmup, repeats, synchronize):
     for _ in range(warmup):
         fn()
@@ -204,7 +206,7 @@ right(
 wrong(
     "mean_by_a_clock_out_of_reach",
     "not_the_median",
-    "this is the mean",
+    "this is not the median",
     ("import time\n", "import time\nCLOCKS = [time.perf_counter]\n"),
     (START, START.replace("time.perf_counter", "CLOCKS[0]")),
     (ELAPSED, "CLOCKS[0]() - start"),
@@ -334,13 +336,13 @@ def sleeps_in_between(fn, *, warmup, repeats, synchronize):
 
 wrong(
     "milliseconds_cut_off",
-    "whole_milliseconds",
+    "wrong_time",
     "4 was returned",
     (RETURN, "    return float(int(statistics.median(samples_ms)))\n"),
 )
 wrong(
     "samples_rounded",
-    "whole_milliseconds",
+    "wrong_time",
     "5 was returned",
     ("(time.perf_counter() - start) * 1e3", "round((time.perf_counter() - start) * 1e3)"),
 )

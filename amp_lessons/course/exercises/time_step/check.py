@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from math import ceil, floor, inf, isclose
-from statistics import fmean, median, median_high, median_low
+from math import inf, isclose, log10
+from statistics import median, median_high, median_low
 from typing import Any, NamedTuple
 
 import torch
@@ -45,12 +45,8 @@ class TimingCase:
         return median(self.samples)
 
     @property
-    def and_one_before(self) -> tuple[float, ...]:
-        """The samples, and the last call of the warm-up if there is one."""
-        return self.durations_ms[max(self.warmup - 1, 0) :]
-
     def until_done(self) -> float:
-        """Return the milliseconds until the device has done all of it."""
+        """The milliseconds until the device has done all of it."""
         return self.pending_ms + sum(self.durations_ms)
 
 
@@ -75,37 +71,17 @@ def _cases(draw: torch.Generator) -> Iterator[tuple[TimingCase, ...]]:
     yield (TimingCase(busy, (even[0],) * 3, 2, pending_ms=slow[0]),)
 
 
-# known mistakes: what each of them returns for a case, and what to do about it
+_HOW = (
+    "for each sample synchronize and read time.perf_counter() right before and right after one call of fn; "
+    "return the median of the samples, in milliseconds and with its fraction"
+)
+# known mistakes, and what each of them returns for a case
 _SUSPECTS: tuple[tuple[str, str, Callable[[TimingCase], float]], ...] = (
-    ("wrong_unit", "the time in thousands of seconds", lambda case: case.right / 1e6),
-    ("wrong_unit", "the time in seconds", lambda case: case.right / 1e3),
-    ("wrong_unit", "the time in microseconds", lambda case: case.right * 1e3),
-    ("wrong_unit", "the time in nanoseconds", lambda case: case.right * 1e6),
-    ("wrong_unit", "calls per second", lambda case: 1e3 / case.right),
-    ("whole_milliseconds", "the time rounded down to whole milliseconds", lambda case: floor(case.right)),
-    ("whole_milliseconds", "the time rounded to whole milliseconds", lambda case: ceil(case.right)),
     ("total_time", "the time of all calls together", lambda case: sum(case.samples)),
     ("divided_twice", "the time of one call divided by repeats", lambda case: case.right / len(case.samples)),
-    ("warm_up_counted", "the mean of all calls, the warm-up's too", lambda case: fmean(case.durations_ms)),
     ("warm_up_counted", "the median of all calls, the warm-up's too", lambda case: median(case.durations_ms)),
-    ("warm_up_counted", "the median with the last of the warm-up", lambda case: median(case.and_one_before)),
-    ("not_the_median", "the mean, which one interrupted call moves", lambda case: fmean(case.samples)),
-    ("not_the_median", "the minimum, and no training run is that lucky", lambda case: min(case.samples)),
-    ("not_the_median", "the maximum, which one interrupted call decides", lambda case: max(case.samples)),
-    ("not_the_median", "the first sample, and a single one says little", lambda case: case.samples[0]),
-    ("not_the_median", "the last sample, and a single one says little", lambda case: case.samples[-1]),
-    ("not_the_median", "the middle of the unsorted list", lambda case: case.samples[len(case.samples) // 2]),
-    ("no_sync_before", "the step with earlier work: the device was still busy", TimingCase.until_done),
+    ("no_sync_before", "the step with earlier work: the device was still busy", lambda case: case.until_done),
 )
-_HINTS = {
-    "wrong_unit": "return the time itself; perf_counter counts seconds, so multiply the difference by 1e3",
-    "whole_milliseconds": "keep the fraction: neither int(), round() nor // has a place here",
-    "total_time": "one sample per call, then median",
-    "divided_twice": "each sample holds one call: there is nothing to divide by",
-    "warm_up_counted": "keep only samples of the calls that come after the warm-up",
-    "not_the_median": "keep every sample, and return statistics.median(samples)",
-    "no_sync_before": "synchronize() right before the clock starts, not after",
-}
 
 
 class Run(NamedTuple):
@@ -151,36 +127,17 @@ def _run(time_step: LearnersFunction, case: TimingCase) -> Run:
         kwargs={"warmup": case.warmup, "repeats": len(case.samples)},
         extra=(list(case.durations_ms), case.waits, case.pending_ms),
     )
-    value = _duration(told["returned"])
-    _require_calls(case, told["calls"])
+    value, calls = float_in(told["returned"]), told["calls"]
+    if value is None or not 0 <= value < inf:
+        reject("not_a_time", f"{described(told['returned'])} is no duration in milliseconds", _HOW)
+    if calls != len(case.durations_ms):
+        asked = f"with warmup={case.warmup} and repeats={len(case.samples)}"
+        reject(
+            "wrong_number_of_calls",
+            f"{asked} fn was called {calls} times instead of {len(case.durations_ms)}",
+            "call fn() warmup times before the first sample, where nobody times it, then once per sample",
+        )
     return Run(case, told["returned"], value, set(map(str, told["seen"])))
-
-
-def _duration(returned: Any) -> float:
-    value = float_in(returned)
-    if value is None:
-        reject(
-            "wrong_return_type",
-            f"a float was expected, not {described(returned)}",
-            "return one number: the median of the samples",
-        )
-    if not (0 <= value < inf):
-        reject("not_a_time", f"{value} ms is no duration", "subtract the start from the end")
-    return value
-
-
-def _require_calls(case: TimingCase, calls: int) -> None:
-    repeats, wanted = len(case.samples), len(case.durations_ms)
-    called = f"with warmup={case.warmup} and repeats={repeats} fn was called {calls} times"
-    if case.warmup and calls == repeats:
-        reject(
-            "no_warm_up",
-            f"{called}: as if there was no warm-up: then the first sample holds whatever happens only once",
-            "call fn() warmup times before the first sample",
-        )
-    if calls != wanted:
-        called += f" instead of {wanted}"
-        reject("wrong_number_of_calls", called, "warmup calls that nobody times, then one call per sample")
 
 
 def _mistakes(runs: Sequence[Run]) -> Iterator[Finding]:
@@ -202,16 +159,16 @@ def _mistakes(runs: Sequence[Run]) -> Iterator[Finding]:
             f"{where}: the clock stood still while the step waited",
             "process_time counts the processor's work for this process only; time.perf_counter() counts time",
         )
+    power = log10(wrong.value / case.right) if wrong.value > 0 else 0.0
+    if round(power) and isclose(power, round(power), abs_tol=0.003):
+        unit = f"that is {10.0 ** round(power):.0e} times the time in milliseconds"
+        yield failed("wrong_unit", f"{where}: {unit}", "perf_counter counts seconds: times 1e3 is right")
     for code, says, number in _SUSPECTS:
         if all(isclose(run.value, number(run.case), rel_tol=0.005) for run in runs):
-            yield failed(code, f"{where}: this is {says}", _HINTS[code])
+            yield failed(code, f"{where}: this is {says}", _HOW)
     if len(set(case.samples)) > 1:
-        yield failed("not_the_median", f"{where}: this is not the median", _HINTS["not_the_median"])
-    yield failed(
-        "wrong_time",
-        where,
-        "synchronize and read time.perf_counter() right before and right after one call of fn, no more",
-    )
+        yield failed("not_the_median", f"{where}: this is not the median of the samples", _HOW)
+    yield failed("wrong_time", where, _HOW)
 
 
 def _remarks(seen: Sequence[Run]) -> Iterator[Finding]:

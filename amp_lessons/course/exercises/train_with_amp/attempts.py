@@ -112,7 +112,7 @@ def autocast_decorates_the_whole_function(model, loader, optimizer, loss_fn, epo
 wrong(
     "no_scaler",
     "loss_not_scaled",
-    "became zero",
+    "backward began with a gradient of",
     (SCALER, ""),
     (BACKWARD, "            loss.backward()\n"),
     (STEP, "            optimizer.step()\n"),
@@ -364,13 +364,13 @@ wrong(
 )
 wrong("evaluation_mode", "evaluation_mode", "evaluation mode", (EPOCHS, "    model.eval()\n" + EPOCHS))
 wrong(
-    "first_batch_only", "batches_skipped", "batches were trained on", (TOTAL, TOTAL + "            break\n")
+    "first_batch_only", "batches_skipped", "training passes were made", (TOTAL, TOTAL + "            break\n")
 )
-wrong("one_epoch_only", "batches_skipped", "5 of 10", ("range(epochs)", "range(1)"))
+wrong("one_epoch_only", "batches_skipped", "5 training passes", ("range(epochs)", "range(1)"))
 wrong(
     "iterator_made_once",
     "batches_skipped",
-    "5 of 10",
+    "5 training passes",
     (
         EPOCHS,
         "    loader = itertools.cycle([]) if epochs == 0 else iter(list(loader))\n    batches = 5\n" + EPOCHS,
@@ -378,7 +378,7 @@ wrong(
     (APPEND, "        history.append(total / batches)\n"),
     ("import torch\n", "import itertools\n\nimport torch\n"),
 )
-wrong("last_batch_dropped", "batches_skipped", "8 of 10", ("in loader:", "in list(loader)[:-1]:"))
+wrong("last_batch_dropped", "batches_skipped", "8 training passes", ("in loader:", "in list(loader)[:-1]:"))
 wrong(
     "stops_at_nan",
     "stops_at_overflow",
@@ -590,7 +590,7 @@ wrong(
 )
 
 # --- what is returned
-wrong("returns_none", "returned_none", "None", ("    return history\n", ""))
+wrong("returns_none", "wrong_return_type", "None", ("    return history\n", ""))
 wrong(
     "scaled_loss_logged",
     "history_scaled",
@@ -615,8 +615,8 @@ wrong(
 )
 wrong(
     "one_entry_per_batch",
-    "history_per_batch",
-    "per batch",
+    "history_length",
+    "10 entries after training for 2 epochs",
     (TOTAL, "            history.append(loss.item())\n"),
     (APPEND, ""),
 )
@@ -734,7 +734,7 @@ wrong(
 wrong(
     "step_after_the_epoch",
     "steps_too_rarely",
-    "only 2 steps were taken for 10 batches",
+    "of 10 batches, steps followed only 2",
     (BATCHES, "        optimizer.zero_grad()\n" + BATCHES),
     (ZERO, ""),
     (STEP + UPDATE, ""),
@@ -743,7 +743,7 @@ wrong(
 wrong(
     "steps_every_other_batch",
     "steps_too_rarely",
-    "for 10 batches",
+    "of 10 batches, steps followed only 4",
     (BATCHES, "        for i, (inputs, targets) in enumerate(loader):\n"),
     (ZERO, "            if i % 2 == 0:\n    " + ZERO),
     (STEP + UPDATE, "            if i % 2:\n    " + STEP + "    " + UPDATE),
@@ -765,8 +765,8 @@ wrong(
 )
 wrong(
     "anomalies_raise",
-    "stops_at_overflow",
-    "LogSoftmaxBackward",
+    "leaves_state_behind",
+    "anomaly detection",
     (EPOCHS, "    torch.autograd.set_detect_anomaly(True)\n" + EPOCHS),
 )
 wrong(
@@ -795,13 +795,11 @@ wrong(
     (EPOCHS, "    fresh = scaler.state_dict()\n" + EPOCHS),
     (BATCHES, "        if fresh:\n            scaler.load_state_dict(fresh)\n" + BATCHES),
 )
-wrong(
-    "sum_over_samples_divided", "history_not_mean", "divided by 37", ("len(loader))", "len(loader.dataset))")
-)
+wrong("sum_over_samples_divided", "history_not_mean", "instead of", ("len(loader))", "len(loader.dataset))"))
 wrong(
     "rounded_to_one_digit",
     "history_not_mean",
-    "rounded",
+    "instead of",
     ("total / len(loader)", "round(total / len(loader), 1)"),
 )
 wrong(
@@ -838,7 +836,7 @@ wrong(
 wrong(
     "total_reset_in_every_batch",
     "history_not_mean",
-    "the loss of the last batch divided by 5",
+    "instead of",
     (ZERO, ZERO + "            total = 0.0\n"),
 )
 

@@ -19,38 +19,38 @@ LAST = "    return loss.item(), scale\n"
 wrong("in_fp32", "not_in_fp16", "float32", (HALF, "weight.clone().requires_grad_()"))
 wrong(
     "not_scaled",
-    "gradients_vanished",
+    "step_elsewhere",
     "below 2**-25",
     ("loss * scale", "loss"),
     (UNSCALED, "gradient.float() for gradient in gradients"),
 )
 wrong(
     "not_unscaled",
-    "not_divided_by_scale",
+    "step_elsewhere",
     "still in them",
     (UNSCALED, "gradient.float() for gradient in gradients"),
 )
 wrong(
     "unscaled_in_fp16",
-    "gradients_vanished",
+    "step_elsewhere",
     "became zero",
     (UNSCALED, "(gradient / scale).float() for gradient in gradients"),
 )
 wrong(
     "updated_in_fp16",
-    "masters_rounded",
+    "step_elsewhere",
     "last bit",
     (MOVE, "        weight.copy_(weight.half() - (lr * gradient).half())\n"),
 )
 wrong(
     "masters_rounded",
-    "masters_rounded",
+    "step_elsewhere",
     "last bit",
     (MOVE, "        weight.copy_((weight - lr * gradient).half())\n"),
 )
 wrong(
     "learning_rate_divided_by_the_scale",
-    "update_rounded",
+    "step_elsewhere",
     "no number of fp16",
     (UNSCALED, "gradient for gradient in gradients"),
     (MOVE, "        weight -= (lr / scale) * gradient\n"),

@@ -13,21 +13,11 @@ from amp_lessons._base.worker.client import Worker
 from amp_lessons._base.worker.plain import Handle
 from amp_lessons.audit.findings import Finding, passed
 from amp_lessons.course.exercises import bed
-from amp_lessons.course.exercises.attempt import Rejected, reject
-from amp_lessons.course.exercises.report import common_findings
+from amp_lessons.course.exercises.attempt import reject
 from amp_lessons.course.exercises.report.common_findings import float_in
 from amp_lessons.course.exercises.training_step import step_there
 
 _WITHIN = 0.02
-_CAUSES = {
-    "not_divided_by_scale": ("the scale is still in them", "divide the gradients by the scale"),
-    "gradients_vanished": (
-        "gradients became zero in fp16",
-        "scale the loss, and divide the gradients in fp32",
-    ),
-    "masters_rounded": ("what is below the last bit of fp16 was lost", "subtract from the weight in fp32"),
-    "update_rounded": ("an update so small is no number of fp16", "multiply gradient and rate in fp32"),
-}
 _Made = tuple[list[Tensor], float, float]  # the weights after a step, and the loss and scale it returned
 
 
@@ -81,8 +71,7 @@ def _made(worker: Worker, case: Case, weights: list[Tensor], batch: Any) -> _Mad
     returned, given = told["returned"], told["given"]
     numbers = [float_in(each) for each in returned] if isinstance(returned, tuple | list) else []
     if len(numbers) != 2 or None in numbers:
-        expected, said = "two floats were", bed.described(returned)
-        raise Rejected(common_findings.wrong_return_type(expected, said, "return loss.item(), scale"))
+        bed.reject_type("two floats were", returned, "return loss.item(), scale")
     if len(given) != 1:
         reject("loss_calls", f"loss_fn was called {len(given)} times", "call it once, with all copies")
     if set(given[0]) != {torch.float16}:
@@ -111,16 +100,16 @@ def _require_step(made: _Made, case: Case, weights: list[Tensor], batch: Any) ->
     said = f"for {case.what} the weights moved {length:.3g} times as far as the gradient takes them, "
     said += f"{off:.0%} off"
     suspects = {
-        "not_divided_by_scale": right * case.scale,
-        "gradients_vanished": -case.lr * gradient.half().double(),
-        "masters_rounded": torch.where(end == end.half(), moved, math.nan),
-        "update_rounded": right.half(),
+        "the scale is still in them": right * case.scale,
+        "gradients became zero in fp16": -case.lr * gradient.half().double(),
+        "what is below the last bit of fp16 was lost": torch.where(end == end.half(), moved, math.nan),
+        "an update so small is no number of fp16": right.half(),
     }
     if not off <= _WITHIN:
-        for code, theirs in suspects.items():
-            if (moved - theirs).norm() <= 0.1 * theirs.norm():
-                reject(code, f"{said}: {_CAUSES[code][0]}", _CAUSES[code][1])
-        reject("step_elsewhere", said, "weight -= lr * gradient, with the gradient of the loss not scaled")
+        alike = (why for why, each in suspects.items() if (moved - each).norm() <= 0.1 * each.norm())
+        why = next((f": {why}" for why in alike), "")
+        hint = "weight -= lr * gradient, in fp32: there the scaled loss's gradient is divided by the scale"
+        reject("step_elsewhere", f"{said}{why}", hint)
     if not math.isclose(loss, float(true_loss), rel_tol=_WITHIN):
         said = f"the loss returned is {loss:.6g}, and loss_fn gave {float(true_loss):.6g}"
         reject("loss_scaled", said, "the scale goes into backward, not into what is returned")

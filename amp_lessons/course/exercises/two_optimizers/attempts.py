@@ -26,22 +26,20 @@ wrong = TABLE.mutant
 right = TABLE.variant
 
 wrong("no_update", "no_update", "scaler.update()", (UPDATE, ""))
-wrong("direct_step_d", "optimizer_step_direct", "discriminator", (STEP_D, "    opt_d.step()\n"))
-wrong("direct_step_g", "optimizer_step_direct", "generator", (STEP_G, "    opt_g.step()\n"))
-wrong(
-    "d_loss_not_scaled", "loss_not_scaled", "multiplied by scaler.scale", (BACK_D, "    d_loss.backward()\n")
-)
-wrong("g_loss_not_scaled", "loss_not_scaled", "generator", (BACK_G, "    g_loss.backward()\n"))
+wrong("direct_step_d", "optimizer_step_direct", "72 times too large", (STEP_D, "    opt_d.step()\n"))
+wrong("direct_step_g", "optimizer_step_direct", "72 times too large", (STEP_G, "    opt_g.step()\n"))
+wrong("d_loss_not_scaled", "loss_not_scaled", "never called", (BACK_D, "    d_loss.backward()\n"))
+wrong("g_loss_not_scaled", "loss_not_scaled", "no scaler has seen it", (BACK_G, "    g_loss.backward()\n"))
 wrong(
     "g_never_scaled",
-    "loss_not_scaled",
+    "step_bypasses_scaler",
     "generator",
     (BACK_G, "    g_loss.backward()\n"),
     (STEP_G, "    opt_g.step()\n"),
 )
 wrong(
     "d_never_scaled",
-    "loss_not_scaled",
+    "step_bypasses_scaler",
     "discriminator",
     (BACK_D, "    d_loss.backward()\n"),
     (STEP_D, "    opt_d.step()\n"),
@@ -55,16 +53,16 @@ wrong(
 wrong(
     "g_checked_by_hand_but_not_scaled",
     "loss_not_scaled",
-    "generator",
+    "no scaler has seen it",
     (BACK_G, "    g_loss.backward()\n"),
     (STEP_G, "    if all(p.grad.isfinite().all() for p in generator.parameters()):\n        opt_g.step()\n"),
 )
-wrong("d_not_stepped", "discriminator_not_trained", "opt_d", (STEP_D, ""))
-wrong("g_not_stepped", "generator_not_trained", "opt_g", (STEP_G, ""))
-wrong("d_never_zeroed", "no_zero_grad", "discriminator", (ZERO_D, ""))
-wrong("g_never_zeroed", "no_zero_grad", "generator", (ZERO_G, ""))
-wrong("d_zeroed_before_step", "gradients_missing", "no gradients", (STEP_D, ZERO_D + STEP_D))
-wrong("fake_not_detached", "graph_used_twice", "still carried", ("fake.detach()", "fake"))
+wrong("d_not_stepped", "network_not_trained", "opt_d", (STEP_D, ""))
+wrong("g_not_stepped", "network_not_trained", "opt_g", (STEP_G, ""))
+wrong("d_never_zeroed", "no_zero_grad", "an earlier step", (ZERO_D, ""))
+wrong("g_never_zeroed", "no_zero_grad", "an earlier step", (ZERO_G, ""))
+wrong("d_zeroed_before_step", "gradients_cleared", "none left", (STEP_D, ZERO_D + STEP_D))
+wrong("fake_not_detached", "graph_used_twice", "the graph of the first", ("fake.detach()", "fake"))
 wrong(
     "fake_not_detached_but_retained",
     "no_detach",
@@ -76,8 +74,8 @@ wrong(
 )
 wrong(
     "generator_detached",
-    "gradients_missing",
-    "no gradients",
+    "no_gradients",
+    "PyTorch noticed in",
     ("judged = discriminator(fake)", "judged = discriminator(fake.detach())"),
 )
 wrong(
@@ -89,16 +87,21 @@ wrong(
 )
 wrong(
     "labels_swapped_d",
-    "labels_swapped",
-    "real images fake",
+    "other_labels",
+    "real images have label 0",
     ("ones_like(on_real)", "zeros_like(on_real)"),
     ("zeros_like(on_fake)", "ones_like(on_fake)"),
 )
-wrong("labels_swapped_g", "labels_swapped", "called fake", ("ones_like(judged)", "zeros_like(judged)"))
+wrong(
+    "labels_swapped_g",
+    "other_labels",
+    "fake images have label 0",
+    ("ones_like(judged)", "zeros_like(judged)"),
+)
 wrong(
     "real_only",
-    "loss_incomplete",
-    "fake images",
+    "other_labels",
+    "fake images do not count",
     (
         "        d_loss = d_loss + F.binary_cross_entropy_with_logits(on_fake, torch.zeros_like(on_fake))\n",
         "",
@@ -115,16 +118,21 @@ wrong(
     (FAKE, FAKE.replace("dtype=dtype", "dtype=torch.bfloat16")),
 )
 wrong("backward_inside", "backward_in_autocast", "backward", (BACK_D, "    " + BACK_D))
-wrong("losses_exchanged", "losses_exchanged", "order", (RETURN, "    return g_loss.item(), d_loss.item()\n"))
-wrong("returns_tensors", "losses_not_floats", "not two floats", (RETURN, "    return d_loss, g_loss\n"))
+wrong("losses_exchanged", "wrong_losses", "instead of", (RETURN, "    return g_loss.item(), d_loss.item()\n"))
+wrong(
+    "returns_tensors",
+    "wrong_return_type",
+    "two floats were expected",
+    (RETURN, "    return d_loss, g_loss\n"),
+)
 wrong("returns_nothing", "wrong_return_type", "None", (RETURN, ""))
 wrong(
     "returns_scaled",
-    "losses_scaled",
-    "scaled loss",
+    "wrong_losses",
+    "instead of",
     (RETURN, "    return scaler.scale(d_loss).item(), g_loss.item()\n"),
 )
-wrong("update_first", "update_without_step", "inf check", (BACK_D, BACK_D + UPDATE))
+wrong("update_first", "update_before_step", "checked for inf", (BACK_D, BACK_D + UPDATE))
 wrong(
     "unscaled_then_direct",
     "step_bypasses_scaler",
@@ -144,7 +152,7 @@ wrong("other_signature", "signature", "device_type", ("*, device_type, dtype", "
 wrong("raises", "raised", "NameError", (STEP_D, "    scaler.step(optimizer_d)\n"))
 
 
-@TABLE.mistake("bce_under_autocast", "probabilities")
+@TABLE.mistake("raised", "unsafe to autocast")
 def sigmoid_and_bce(generator, discriminator, opt_g, opt_d, scaler, real, noise, *, device_type, dtype):
     bce = nn.BCELoss()
     opt_d.zero_grad()
@@ -198,55 +206,55 @@ def without_nan(network: str, step: str) -> tuple[str, str]:
     )
 
 
-wrong("discriminator_loss_halved", "loss_rescaled", "mean of its two terms", HALVED)
+wrong("discriminator_loss_halved", "wrong_update", "mean of its two terms", HALVED)
 wrong(
     "loss_doubled",
-    "loss_rescaled",
-    "multiplied by that before backward",
+    "wrong_update",
+    "it is 2 times that",
     ("scale(g_loss)", "scale(2 * g_loss)"),
 )
 wrong(
     "sums_over_the_batch",
-    "loss_rescaled",
+    "wrong_update",
     'reduction="sum"',
     ("torch.ones_like(judged))", "torch.ones_like(judged), reduction='sum')"),
 )
-wrong("loss_outside_d", "loss_outside_autocast", "discriminator's loss",
+wrong("loss_outside_d", "loss_outside_autocast", "on fp16 outputs",
       ("        d_loss = F", "    d_loss = F"), ("        d_loss = d_loss", "    d_loss = d_loss"))  # fmt: skip
-wrong("loss_outside_g", "loss_outside_autocast", "generator's loss", ("        g_loss =", "    g_loss ="))
-wrong("loss_cast", "loss_in_half", "discriminator's loss was cast", ("scale(d_loss)", "scale(d_loss.half())"))
+wrong("loss_outside_g", "loss_outside_autocast", "on fp16 outputs", ("        g_loss =", "    g_loss ="))
+wrong("loss_cast", "loss_in_half", "was cast to fp16", ("scale(d_loss)", "scale(d_loss.half())"))
 wrong("sigmoid_d", "sigmoid_twice", "discriminator's loss", SIGMOID[0])
 wrong("sigmoid_g", "sigmoid_twice", "generator's loss", SIGMOID[1])
 wrong(
     "smoothed_real_labels",
     "other_labels",
-    "0.9 for real images and 0 for fake",
+    "real images have label 0.9 and fake images have label 0",
     ("torch.ones_like(on_real)", "torch.full_like(on_real, 0.9)"),
 )
 wrong(
     "smoothed_fake_labels",
     "other_labels",
-    "1 for real images and 0.1 for fake",
+    "real images have label 1 and fake images have label 0.1",
     ("torch.zeros_like(on_fake)", "torch.full_like(on_fake, 0.1)"),
 )
 wrong("nan_to_num_in_the_generator", "overflow_hidden", "generator", without_nan("generator", STEP_G))
 wrong("nan_to_num_to_zero", "overflow_hidden", "discriminator", without_nan("discriminator", STEP_D))
-wrong("d_stepped_twice", "double_step", "scaler.step(opt_d) was called twice", (STEP_D, STEP_D + STEP_D))
-wrong("nothing_at_all", "nothing_trained", "neither network", (FAKE, "    return 0.0, 0.0\n" + FAKE))
+wrong("d_stepped_twice", "double_step", "was called twice", (STEP_D, STEP_D + STEP_D))
+wrong("nothing_at_all", "network_not_trained", "opt_d never stepped", (FAKE, "    return 0.0, 0.0\n" + FAKE))
 
 
 BY_HAND = (
     "    scaler.unscale_(opt_g)\n    for p in generator.parameters():\n        p.grad /= scaler.get_scale()\n"
 )
 CLIP = "    scaler.unscale_(opt_d)\n    nn.utils.clip_grad_norm_(discriminator.parameters(), 0.1)\n"
-wrong("unscaled_twice", "unscaled_twice", "the generator's update", (STEP_G, BY_HAND + STEP_G))
+wrong("unscaled_twice", "unscaled_twice", "divided by the loss scale twice", (STEP_G, BY_HAND + STEP_G))
 wrong(
     "clipped",
-    "gradients_changed",
-    "the discriminator's gradients",
+    "wrong_update",
+    "times that",
     (STEP_D, CLIP.replace("nn.", "torch.nn.") + STEP_D),
 )
-wrong("weights_clamped", "weights_changed", "opt_d was given the right gradients", (STEP_D, STEP_D +
+wrong("weights_clamped", "wrong_update", "times as long", (STEP_D, STEP_D +
       "    for p in discriminator.parameters():\n        p.data.clamp_(-0.1, 0.1)\n"))  # fmt: skip
 wrong(
     "saturating_loss",
@@ -261,7 +269,9 @@ wrong(
     "times as long",
     ("F.binary_cross_entropy_with_logits(on_real, torch.ones_like(on_real))", "-on_real.mean()"),
 )
-wrong("own_noise", "other_noise", "other noise", ("generator(noise)", "generator(torch.randn_like(noise))"))
+wrong(
+    "own_noise", "wrong_update", "times as long", ("generator(noise)", "generator(torch.randn_like(noise))")
+)
 wrong(
     "terms_weighted",
     "wrong_update",
@@ -398,8 +408,8 @@ wrong(
 )
 wrong(
     "steps_exchanged",
-    "gradients_missing",
-    "scaler.step(opt_g) found no gradients in the generator",
+    "no_gradients",
+    "PyTorch noticed in",
     (STEP_D, STEP_G),
 )
 

@@ -10,9 +10,8 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from amp_lessons._base.whole_process import running_eagerly
-from amp_lessons.audit.recorder.stale import is_stale
 from amp_lessons.course.exercises import bed_there
-from amp_lessons.course.exercises.loops_there import Log, spying
+from amp_lessons.course.exercises.loops_there import Log, of_pass, spying
 
 NOISE, FEATURES, BATCH = 4, 6, 10
 LEARNING_RATE = 0.25
@@ -33,39 +32,23 @@ class Part(nn.Module):
         """Map (batch, inputs) to (batch, outputs)."""
         hidden = self.body(inputs)
         outputs = self.head(F.silu(hidden))
-        if self.log is not None:
-            self._note(self.log, inputs, hidden, outputs)
+        if (log := self.log) is not None:
+            graph = outputs.requires_grad
+            log.call("forward", self, part=self.name, graph=graph, **of_pass(self, inputs, hidden))
+            if graph:
+                outputs.register_hook(lambda _: self._note_backward(log))
         return outputs
 
-    def _note(self, log: Log, inputs: Tensor, hidden: Tensor, outputs: Tensor) -> None:
-        log.call(
-            "forward",
-            self,
-            part=self.name,
-            graph=outputs.requires_grad,
-            inputs=inputs.detach().float().clone(),
-            input_dtype=inputs.dtype,
-            autocast=torch.get_autocast_dtype("cpu") if torch.is_autocast_enabled("cpu") else None,
-            weight_dtype=self.body.weight.dtype,
-            stale=is_stale(self.body, inputs, hidden),
-            training=self.training,
-        )
-        if outputs.requires_grad:
-            outputs.register_hook(lambda gradient: self._note_backward(log, gradient.detach()))
-
-    def _note_backward(self, log: Log, gradient: Tensor) -> None:
-        autocast = torch.is_autocast_enabled("cpu")
-        log.call("backward", self, part=self.name, largest=float(gradient.abs().max()), autocast=autocast)
+    def _note_backward(self, log: Log) -> None:
+        log.call("backward", self, autocast=torch.is_autocast_enabled("cpu"))
 
 
-def train(
-    step: Callable[..., Any], args: list[Any], kwargs: dict[str, Any], problem: dict[str, Any]
-) -> dict[str, Any]:
-    """Let ``step`` train both networks, one call after another, until one raises; ``args`` are none.
+def train(step: Callable[..., Any], problem: dict[str, Any]) -> dict[str, Any]:
+    """Let ``step`` train both networks, one call after another, until one raises.
 
     ``problem`` has the ``weights`` of both, flat; ``batches``, pairs of real images and noise; the ``dtype``,
-    and the ``scaler``'s arguments. The result tells of each call what there was before and after it, and what
-    it did, and how the step spelled what is of one device.
+    and the ``scaler``'s arguments. What is told of each call is what there was before and after it, and what
+    it did; beside that, how the step spelled what is of one device, and what it has ``left`` changed.
     """
     log = Log()
     parts = [Part(name, log) for name in PARTS]
@@ -77,14 +60,13 @@ def train(
 
     def called(real: Tensor, noise: Tensor) -> dict[str, Any]:
         log.before.clear()
-        before, leftover, scale = log.weights(), log.gradients(), scaler.get_scale()
+        before, scale = log.weights(), scaler.get_scale()
         networks = parts[1], parts[0], opt_g, opt_d, scaler
         with spying(log), running_eagerly():
             options = {"device_type": "cpu", "dtype": problem["dtype"]}
             returned, raised = bed_there.attempted(step, *networks, real, noise, **options)
         return {
             "weights": [before, log.weights()],
-            "leftover": leftover,
             "scales": [scale, scaler.get_scale()],
             "returned": returned,
             "raised": raised,
@@ -100,7 +82,11 @@ def train(
                 break
         return calls
 
-    told = bed_there.call(all_calls, [], kwargs)
-    owners = {"discriminator": id(opt_d), "generator": id(opt_g), "scaler": id(scaler)}
-    spelled = {"cuda": sorted(log.cuda), "old": sorted(log.old_spellings)}
-    return {**told, "result": {"calls": told["result"], "owners": owners, **spelled}, "args": args}
+    told = bed_there.call(all_calls, [], {})
+    return {
+        "calls": told["result"],
+        "left": told["left"],
+        "owners": {"discriminator": id(opt_d), "generator": id(opt_g), "scaler": id(scaler)},
+        "cuda": sorted(log.cuda),
+        "old": sorted(log.old_spellings),
+    }

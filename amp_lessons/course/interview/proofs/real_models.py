@@ -155,7 +155,7 @@ def save_half() -> dict[str, object]:
         adam.step()
     except RuntimeError as error:
         refused = str(error)
-    assert "float" in refused and "Half" in refused  # its moments are still fp32
+    assert "Half" in refused  # its moments are still fp32
     torch.optim.SGD(model.parameters(), lr=1e-7).step()
     assert (model.weight == before).float().mean() > 0.9  # most small updates are lost
     model = nn.Linear(64, 64)
