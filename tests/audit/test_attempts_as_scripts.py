@@ -40,16 +40,10 @@ EQUIVALENT = {
     ("step_refused", "no_update"): "the refusal itself is seen, and what led to it",
     ("no_graph", "no_gradients"): "the loss was made to require gradients: it has a graph of its own",
     ("history_scaled", "logs_scaled"): "an audit sees the number read, whatever it is read for",
-    ("losses_scaled", "logs_scaled"): "an audit sees the number read, whatever it is read for",
     ("gradients_still_scaled", "step_bypasses_scaler"): "a loss may have any weight; the overflow is seen",
-    ("discriminator_not_trained", "no_step"): "its optimizer never stepped",
-    ("generator_not_trained", "no_step"): "its optimizer never stepped",
-    ("gradients_missing", "gradients_cleared"): "says why they are missing",
-    ("gradients_missing", "no_gradients"): "says the same of any optimizer",
     ("parameters_frozen", "no_graph"): "in the next iteration backward has no graph to go through",
     ("update_without_step", "update_before_step"): "a step follows, so that the order is what is wrong",
     ("update_every_batch", "update_before_step"): "it raises at the first batch, when no window shows yet",
-    ("another_scaler", "scaler_recreated"): "the new one is made in every iteration",
 }
 
 # loops with a mistake that is seen in others

@@ -28,20 +28,18 @@ right = TABLE.variant
 wrong("no_update", "no_update", "scaler.update()", (UPDATE, ""))
 wrong("direct_step_d", "optimizer_step_direct", "discriminator", (STEP_D, "    opt_d.step()\n"))
 wrong("direct_step_g", "optimizer_step_direct", "generator", (STEP_G, "    opt_g.step()\n"))
-wrong(
-    "d_loss_not_scaled", "loss_not_scaled", "multiplied by scaler.scale", (BACK_D, "    d_loss.backward()\n")
-)
+wrong("d_loss_not_scaled", "loss_not_scaled", "never called", (BACK_D, "    d_loss.backward()\n"))
 wrong("g_loss_not_scaled", "loss_not_scaled", "generator", (BACK_G, "    g_loss.backward()\n"))
 wrong(
     "g_never_scaled",
-    "loss_not_scaled",
+    "step_bypasses_scaler",
     "generator",
     (BACK_G, "    g_loss.backward()\n"),
     (STEP_G, "    opt_g.step()\n"),
 )
 wrong(
     "d_never_scaled",
-    "loss_not_scaled",
+    "step_bypasses_scaler",
     "discriminator",
     (BACK_D, "    d_loss.backward()\n"),
     (STEP_D, "    opt_d.step()\n"),
@@ -55,16 +53,21 @@ wrong(
 wrong(
     "g_checked_by_hand_but_not_scaled",
     "loss_not_scaled",
-    "generator",
+    "no scaler has seen it",
     (BACK_G, "    g_loss.backward()\n"),
     (STEP_G, "    if all(p.grad.isfinite().all() for p in generator.parameters()):\n        opt_g.step()\n"),
 )
-wrong("d_not_stepped", "discriminator_not_trained", "opt_d", (STEP_D, ""))
-wrong("g_not_stepped", "generator_not_trained", "opt_g", (STEP_G, ""))
+wrong("d_not_stepped", "no_step", "the discriminator's update", (STEP_D, ""))
+wrong("g_not_stepped", "no_step", "the generator's update", (STEP_G, ""))
 wrong("d_never_zeroed", "no_zero_grad", "discriminator", (ZERO_D, ""))
 wrong("g_never_zeroed", "no_zero_grad", "generator", (ZERO_G, ""))
-wrong("d_zeroed_before_step", "gradients_missing", "no gradients", (STEP_D, ZERO_D + STEP_D))
-wrong("fake_not_detached", "graph_used_twice", "still carried", ("fake.detach()", "fake"))
+wrong(
+    "d_zeroed_before_step",
+    "gradients_cleared",
+    "between backward and the optimizer step",
+    (STEP_D, ZERO_D + STEP_D),
+)
+wrong("fake_not_detached", "graph_used_twice", "gone backward already", ("fake.detach()", "fake"))
 wrong(
     "fake_not_detached_but_retained",
     "no_detach",
@@ -76,8 +79,8 @@ wrong(
 )
 wrong(
     "generator_detached",
-    "gradients_missing",
-    "no gradients",
+    "no_gradients",
+    "backward filled others",
     ("judged = discriminator(fake)", "judged = discriminator(fake.detach())"),
 )
 wrong(
@@ -89,16 +92,16 @@ wrong(
 )
 wrong(
     "labels_swapped_d",
-    "labels_swapped",
-    "real images fake",
+    "other_labels",
+    "0 for real images and 1 for fake",
     ("ones_like(on_real)", "zeros_like(on_real)"),
     ("zeros_like(on_fake)", "ones_like(on_fake)"),
 )
-wrong("labels_swapped_g", "labels_swapped", "called fake", ("ones_like(judged)", "zeros_like(judged)"))
+wrong("labels_swapped_g", "other_labels", "label 0 for fake", ("ones_like(judged)", "zeros_like(judged)"))
 wrong(
     "real_only",
-    "loss_incomplete",
-    "fake images",
+    "other_labels",
+    "real images alone",
     (
         "        d_loss = d_loss + F.binary_cross_entropy_with_logits(on_fake, torch.zeros_like(on_fake))\n",
         "",
@@ -115,16 +118,16 @@ wrong(
     (FAKE, FAKE.replace("dtype=dtype", "dtype=torch.bfloat16")),
 )
 wrong("backward_inside", "backward_in_autocast", "backward", (BACK_D, "    " + BACK_D))
-wrong("losses_exchanged", "losses_exchanged", "order", (RETURN, "    return g_loss.item(), d_loss.item()\n"))
-wrong("returns_tensors", "losses_not_floats", "not two floats", (RETURN, "    return d_loss, g_loss\n"))
+wrong("losses_exchanged", "wrong_losses", "instead of", (RETURN, "    return g_loss.item(), d_loss.item()\n"))
+wrong("returns_tensors", "wrong_return_type", "two floats", (RETURN, "    return d_loss, g_loss\n"))
 wrong("returns_nothing", "wrong_return_type", "None", (RETURN, ""))
 wrong(
     "returns_scaled",
-    "losses_scaled",
-    "scaled loss",
+    "wrong_losses",
+    "instead of",
     (RETURN, "    return scaler.scale(d_loss).item(), g_loss.item()\n"),
 )
-wrong("update_first", "update_without_step", "inf check", (BACK_D, BACK_D + UPDATE))
+wrong("update_first", "update_before_step", "inf check", (BACK_D, BACK_D + UPDATE))
 wrong(
     "unscaled_then_direct",
     "step_bypasses_scaler",
@@ -144,7 +147,7 @@ wrong("other_signature", "signature", "device_type", ("*, device_type, dtype", "
 wrong("raises", "raised", "NameError", (STEP_D, "    scaler.step(optimizer_d)\n"))
 
 
-@TABLE.mistake("bce_under_autocast", "probabilities")
+@TABLE.mistake("raised", "unsafe to autocast")
 def sigmoid_and_bce(generator, discriminator, opt_g, opt_d, scaler, real, noise, *, device_type, dtype):
     bce = nn.BCELoss()
     opt_d.zero_grad()
@@ -198,23 +201,28 @@ def without_nan(network: str, step: str) -> tuple[str, str]:
     )
 
 
-wrong("discriminator_loss_halved", "loss_rescaled", "mean of its two terms", HALVED)
+wrong("discriminator_loss_halved", "wrong_update", "it is 0.5 times that", HALVED)
 wrong(
     "loss_doubled",
-    "loss_rescaled",
-    "multiplied by that before backward",
+    "wrong_update",
+    "it is 2 times that",
     ("scale(g_loss)", "scale(2 * g_loss)"),
 )
 wrong(
     "sums_over_the_batch",
-    "loss_rescaled",
-    'reduction="sum"',
+    "wrong_update",
+    "it is 10 times that",
     ("torch.ones_like(judged))", "torch.ones_like(judged), reduction='sum')"),
 )
-wrong("loss_outside_d", "loss_outside_autocast", "discriminator's loss",
+wrong("loss_outside_d", "loss_outside_autocast", "computed outside autocast",
       ("        d_loss = F", "    d_loss = F"), ("        d_loss = d_loss", "    d_loss = d_loss"))  # fmt: skip
-wrong("loss_outside_g", "loss_outside_autocast", "generator's loss", ("        g_loss =", "    g_loss ="))
-wrong("loss_cast", "loss_in_half", "discriminator's loss was cast", ("scale(d_loss)", "scale(d_loss.half())"))
+wrong(
+    "loss_outside_g",
+    "loss_outside_autocast",
+    "computed outside autocast",
+    ("        g_loss =", "    g_loss ="),
+)
+wrong("loss_cast", "loss_in_half", "was cast to fp16", ("scale(d_loss)", "scale(d_loss.half())"))
 wrong("sigmoid_d", "sigmoid_twice", "discriminator's loss", SIGMOID[0])
 wrong("sigmoid_g", "sigmoid_twice", "generator's loss", SIGMOID[1])
 wrong(
@@ -229,10 +237,10 @@ wrong(
     "1 for real images and 0.1 for fake",
     ("torch.zeros_like(on_fake)", "torch.full_like(on_fake, 0.1)"),
 )
-wrong("nan_to_num_in_the_generator", "overflow_hidden", "generator", without_nan("generator", STEP_G))
-wrong("nan_to_num_to_zero", "overflow_hidden", "discriminator", without_nan("discriminator", STEP_D))
-wrong("d_stepped_twice", "double_step", "scaler.step(opt_d) was called twice", (STEP_D, STEP_D + STEP_D))
-wrong("nothing_at_all", "nothing_trained", "neither network", (FAKE, "    return 0.0, 0.0\n" + FAKE))
+wrong("nan_to_num_in_the_generator", "overflow_hidden", "nan_to_num", without_nan("generator", STEP_G))
+wrong("nan_to_num_to_zero", "overflow_hidden", "nan_to_num", without_nan("discriminator", STEP_D))
+wrong("d_stepped_twice", "double_step", "twice in one iteration", (STEP_D, STEP_D + STEP_D))
+wrong("nothing_at_all", "wrong_update", "did not change", (FAKE, "    return 0.0, 0.0\n" + FAKE))
 
 
 BY_HAND = (
@@ -242,16 +250,16 @@ CLIP = "    scaler.unscale_(opt_d)\n    nn.utils.clip_grad_norm_(discriminator.p
 wrong("unscaled_twice", "unscaled_twice", "the generator's update", (STEP_G, BY_HAND + STEP_G))
 wrong(
     "clipped",
-    "gradients_changed",
-    "the discriminator's gradients",
+    "wrong_update",
+    "times that",
     (STEP_D, CLIP.replace("nn.", "torch.nn.") + STEP_D),
 )
-wrong("weights_clamped", "weights_changed", "opt_d was given the right gradients", (STEP_D, STEP_D +
+wrong("weights_clamped", "wrong_update", "times as long", (STEP_D, STEP_D +
       "    for p in discriminator.parameters():\n        p.data.clamp_(-0.1, 0.1)\n"))  # fmt: skip
 wrong(
     "saturating_loss",
     "wrong_update",
-    "saturating",
+    "times as long",
     ("ones_like(judged)", "zeros_like(judged)"),
     ("scale(g_loss)", "scale(-g_loss)"),
 )
@@ -288,7 +296,7 @@ wrong(
 )
 
 
-@TABLE.mistake("double_step", "opt_d stepped twice")
+@TABLE.mistake("wrong_update", "times as long")
 def discriminator_trained_twice(
     generator, discriminator, opt_g, opt_d, scaler, real, noise, *, device_type, dtype
 ):
@@ -388,8 +396,8 @@ def fake_made_twice(generator, discriminator, opt_g, opt_d, scaler, real, noise,
 
 wrong(
     "a_scaler_for_each",
-    "another_scaler",
-    "passed in",
+    "scaler_recreated",
+    "made during training",
     (
         BACK_G,
         "    other = torch.amp.GradScaler(device_type, enabled=scaler.is_enabled())\n    other.scale(g_loss).backward()\n",
@@ -398,8 +406,8 @@ wrong(
 )
 wrong(
     "steps_exchanged",
-    "gradients_missing",
-    "scaler.step(opt_g) found no gradients in the generator",
+    "no_gradients",
+    "backward filled others",
     (STEP_D, STEP_G),
 )
 
