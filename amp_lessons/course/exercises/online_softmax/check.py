@@ -209,11 +209,6 @@ def _reject(code: str, case: BlocksCase, seen: str) -> NoReturn:
     reject(code, f"for {case.what}, the result is {seen}", _HINTS[code])
 
 
-def _not_divided(case: BlocksCase) -> Tensor:
-    scores = case.scores.double()
-    return case.result() * (scores - scores.amax(-1, keepdim=True)).exp().sum(-1, keepdim=True)
-
-
 def _summed(case: BlocksCase, rescale_total: bool, rescale_weighted: bool) -> Tensor:
     """Add up a case's blocks in fp64 without one or both of the factors."""
     largest = torch.tensor(torch.finfo(torch.float64).min, dtype=torch.float64)
@@ -226,34 +221,20 @@ def _summed(case: BlocksCase, rescale_total: bool, rescale_weighted: bool) -> Te
     return weighted / total
 
 
-def _each(case: BlocksCase) -> list[Tensor]:
-    return [scores.double().softmax(-1) @ values.double() for scores, values in case.blocks()]
-
-
 _SUSPECTS: tuple[tuple[str, Callable[[BlocksCase], Tensor], str], ...] = (
-    ("sum_not_divided", _not_divided, "the weights of a softmax add up to 1, and these do not"),
     ("not_rescaled", lambda case: _summed(case, False, False), "sums stayed with the old maximum"),
     ("values_not_rescaled", lambda case: _summed(case, True, False), "the weighted values were not rescaled"),
     ("sum_not_rescaled", lambda case: _summed(case, False, True), "the sum of exponentials was not rescaled"),
-    (
-        "blocks_averaged",
-        lambda case: torch.stack(_each(case)).mean(0),
-        "it is the mean of a softmax per block",
-    ),
-    ("last_block_only", lambda case: _each(case)[-1], "it is that of the last block alone"),
 )
 _HINTS = {
     "blocks_asked_again": "keep the largest score so far, and rescale sums by exp(before - largest)",
     "blocks_kept": "keep three things: the largest score, the sum of exponentials, the weighted values",
     "product_cast_back": "autocast casts what a product is given: switch it off, for the scores' device",
-    "sum_not_divided": "divide by the sum of exponentials, once, at the end",
     "not_rescaled": "multiply sum and weighted values by exp(before - largest) whenever the maximum grows",
     "values_not_rescaled": "both sums belong to the maximum that they were computed with: rescale both",
     "sum_not_rescaled": "both sums belong to the maximum that they were computed with: rescale both",
-    "blocks_averaged": "blocks share one sum, relative to one maximum: then low scores count little",
-    "last_block_only": "add to what was summed before: total * rescale + the block's sum",
     "masked_block_nan": "begin with fp32's lowest finite number as the largest: -inf - (-inf) is NaN",
     "state_in_half": "begin with scores.float() and values.float(); whoever called may round the result",
     "exponents_overflow": "subtract the largest score so far: then no exponential is above 1, and one is 1",
-    "wrong_softmax": "write down for one row and two blocks of one key each what both sums should be",
+    "wrong_softmax": "all blocks share one maximum and two sums, one divided by the other once, at the end",
 }
