@@ -196,7 +196,7 @@ def _mistakes(source: Tensor, dtype: torch.dtype, cast: Cast | None, what: str) 
         said = f"{what}: {cast.name} was cast to E5M2, which has two bits of mantissa where E4M3 has three"
         yield failed("forward_format", said, "torch.float8_e4m3fn for x and weight, in all three products")
     amax, scale, of = float(cast.matrix.abs().max()), 1 / abs(cast.multiplier), f"the cast of {cast.name}"
-    misplaced = mistakes.misplaced(amax, scale, FORMAT_OF[dtype], f"{what}, {of}, by a scale of {scale:.3g}")
+    misplaced = mistakes.misplaced(amax, scale, FORMAT_OF[dtype], f"{what}, {of}")
     yield from [misplaced] if misplaced else []
 
 

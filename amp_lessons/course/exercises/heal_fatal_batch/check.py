@@ -171,17 +171,14 @@ def _require_values(result: Tensor, case: MaskCase) -> None:
 def _require_gradients(found: Any, case: MaskCase) -> None:
     queries, keys, values = wide = [each.double().requires_grad_() for each in case.given]
     right = torch.autograd.grad((_attended(queries, keys, values, case.allowed) * _weights(case)).sum(), wide)
-    cut = [
-        name for name, each in zip(("queries", "keys", "values"), found or (), strict=False) if each is None
-    ]
+    names = "queries", "keys", "values"
+    cut = [name for name, each in zip(names, found or (), strict=False) if each is None]
     if found is None or cut:
         raise Rejected(common_findings.gradients_cut_off(case.what, " and ".join(cut)))
     if not all(gradient.isfinite().all() for gradient in found):
-        said = (
-            f"{case.what}, the result is right, and gradients are not finite: backward meets an inf or NaN "
-        )
+        said = f"{case.what}, the result is right, gradients are not finite: backward meets inf or NaN"
         hint = "see to it that no NaN arises, instead of replacing it afterwards: zero times NaN is NaN"
-        reject("masked_row_gradient", f"{said}that the result does not show", hint)
+        reject("masked_row_gradient", said, hint)
     if not all(case.near(seen, wanted, 5.0) for seen, wanted in zip(found, right, strict=True)):
         what = f"{case.what}, the result is right, and its gradients are not"
         reject("attention_gradients", what, "leave out detach, .data and no_grad")

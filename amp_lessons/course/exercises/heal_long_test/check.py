@@ -127,9 +127,8 @@ def _require_accuracy(accuracy: float, case: EvaluationCase) -> None:
     if math.isclose(accuracy, right, abs_tol=0.1 / len(case.labels)):
         return
     seen = f"{case.what} the accuracy is {accuracy:.6f} instead of {right:.6f}"
-    innocent = {
-        right,
-        *(round(right, digits) for digits in (1, 2, 3, 4)),
+    innocent = {round(right, digits) for digits in (1, 2, 3, 4)} | {
+        right
     }  # decimals are no mistake of 16 bits
     for mistake, number in _suspects(seen, case):
         made = (number, _rounded(number, case.dtype)) if number not in innocent else ()
@@ -177,9 +176,7 @@ def _require_loss(loss: float, case: EvaluationCase) -> None:
     made = (*lagging, *(_rounded(each, case.dtype) for each in lagging))
     if any(math.isclose(loss, each, rel_tol=1e-3) for each in made):
         said = f"{seen}, and the accuracy is right: it lags behind as a sum in {dtype_name(case.dtype)} does"
-        hint = (
-            "sum the losses in fp32, or in Python's own numbers; new_zeros makes a zero in the model's dtype"
-        )
+        hint = "sum the losses in fp32, or in Python's own numbers; new_zeros takes the model's dtype"
         reject("loss_sum_stops", said, hint)
     hint = "add up the losses of all samples, in fp32 or in Python's own numbers, and divide by their number"
     reject("wrong_loss", seen, hint)

@@ -56,8 +56,9 @@ def _beside(run: Run, name: str) -> Iterator[Finding]:
         yield too_often(times, steps)
     hint = "let it go on once after every step that was made, before the next one, and at no other time"
     if times != steps:
-        said = f"{what} went on {times} times for {steps} steps of the optimizer"
-        yield failed(f"{name}_behind", f"{said}: {behind}" if times < steps else said, hint)
+        code, so = ("behind", f": {behind}") if times < steps else ("too_often", "")
+        said = f"{what} went on {times} times for {steps} steps of the optimizer{so}"
+        yield failed(f"{name}_{code}", said, hint)
     for made, count in enumerate(at_steps):
         if count != made:
             said = f"{what} was at {count} instead of {made} when step {made + 1} of the optimizer was made"

@@ -9,7 +9,6 @@ import torch
 from torch import Tensor
 
 from amp_lessons._base.worker.client import Worker
-from amp_lessons.audit import rules
 from amp_lessons.audit.findings import Finding, failed, passed
 from amp_lessons.course.exercises.attempt import Rejected, require_none
 from amp_lessons.course.exercises.bed import LearnersFunction, described, function, require_unchanged
@@ -125,28 +124,18 @@ def _mistakes(values: Tensor, scale: float, x: Tensor, element: FloatFormat, wha
 
 
 def _not_close(values: Tensor, scale: float, x: Tensor, element: FloatFormat, what: str) -> Iterator[Finding]:
-    """Yield what makes values · scale another tensor than x, or wastes the format: suspects come first."""
-    amax, limit = float(x.abs().max()), element.max
+    """Yield what makes values · scale another tensor than x, or wastes the format."""
+    amax = float(x.abs().max())
     wrong, misplaced = ~_nearest(values, x / scale, element), mistakes.misplaced(amax, scale, element, what)
     if not wrong.any() and misplaced is None:
         return
-    if values.any():  # where all underflowed, nothing tells one way from another
-        if scale != 1 and _nearest(values, x * scale, element).all():
-            said = "the values are those of x · scale, where x / scale is asked for"
-            yield mistakes.scale_inverted(what, said)
-        if _nearest(values, x, element).all():
-            lost = [float(each.double().mean()) for each in ((values == 0) & (x != 0), x.abs() > limit)]
-            yield mistakes.not_scaled(what, *lost)
-    if -x.min() > x.max() > 0 and math.isclose(scale * limit, x.max(), rel_tol=0.01):
-        said = f"the scale comes from the largest number, {x.max():.3g}, {what}, and the smallest is "
-        yield rules.loss.signs_ignored(f"{said}{x.min():.3g}", "magnitudes decide: x.abs().max()")
     if misplaced is not None:
         yield misplaced
     said = f"a value is {float(values[wrong][0]):g} where x / scale is {float(x[wrong][0]) / scale:.4g}"
     for dtype in (torch.bfloat16, torch.float16):
         if torch.equal(values, (x.float() / scale).to(dtype).to(element.dtype).double()):
             yield mistakes.computed_in_16_bits(what, f"{said}, rounded twice")
-    hint = "(x / scale).to(dtype) rounds to the nearest of the format"
+    hint = "(x / scale).to(dtype), by the scale that is returned, rounds to the nearest of the format"
     yield failed("wrong_cast", f"{what}: {said}", hint)
 
 
