@@ -177,12 +177,17 @@ def _casts(ran: Mapping[str, Any], operands: Mapping[str, Tensor], what: str) ->
         for source, dtype in ran[where]:
             read = [_cast(source, dtype, name, matrix) for name, matrix in operands.items()]
             cast = next(filter(None, read), None)
-            require_none(_mistakes(source, dtype, cast, f"{where}, {what}"))
+            require_none(_mistakes(source, dtype, cast, casts, f"{where}, {what}"))
             casts += [cast] if cast else []
     return casts
 
 
-def _mistakes(source: Tensor, dtype: torch.dtype, cast: Cast | None, what: str) -> Iterator[Finding]:
+def _mistakes(
+    source: Tensor, dtype: torch.dtype, cast: Cast | None, earlier: list[Cast], what: str
+) -> Iterator[Finding]:
+    if cast is None and any(_cast(source, dtype, "", each.stands_for) for each in earlier):
+        said = f"{what}: what had been cast to 8 bits was cast again, which rounds it a second time"
+        yield failed("quantised_twice", said, "transpose 8-bit values, or cast again from high precision")
     if what.startswith("backward") and dtype == E4M3 and (cast is None or cast.name == "gradient"):
         said = f"{what}: a gradient was cast to E4M3, by you, or by autograd, which does so behind .to(E4M3)"
         hint = "write the backward pass: a gradient is scaled and cast to torch.float8_e5m2"

@@ -96,19 +96,25 @@ def _require_moved(now: dict[str, Tensor], start: dict[str, Tensor], ways: dict[
         "make the updates of plain SGD and no others, one for each batch: learning rate times gradient, no "
     )
     hint += "weight decay; and keep what they add up to in fp32, from the first batch to the last"
-    for name, way in ways.items():
-        moved = now[name] - start[name]
-        share, length = float((moved * way).sum() / way.norm() ** 2), float(moved.norm() / way.norm())
-        came = f"{name} came {share:.0%} of the way that it has in fp32, and moved {length:.3g} times as far"
-        # a few numbers stay by chance, and less than nothing is more than rounding at random
-        if -0.03 < share < _LEAST and still[name].float().mean() >= 0.1:
-            kept = f"{int(still[name].sum())} of its {still[name].numel()} numbers are what they were"
-            lost = rules.dtypes.updates_rounded_away(f"{came}, and {kept}", "16-bit")
-            if still[name].all():
-                lost = replace(lost, message=f"{lost.message}. Or no optimizer was given this parameter")
-            raise Rejected(lost)
-        if length > _MOST or share < _LEAST:
-            reject("moved_otherwise", came, hint)
+    moved = {name: now[name] - each for name, each in start.items()}
+    lengths = {name: float(moved[name].norm() / way.norm()) for name, way in ways.items()}
+    shares = {name: float((moved[name] * way).sum() / way.norm() ** 2) for name, way in ways.items()}
+    most, least = max(lengths, key=lengths.__getitem__), min(shares, key=shares.__getitem__)
+    if lengths[most] > _MOST:
+        reject(
+            "moved_otherwise", f"{most} moved {lengths[most]:.3g} times as far as plain SGD takes it", hint
+        )
+    if shares[least] >= _LEAST:
+        return
+    kept, came = still[least], f"{least} came {shares[least]:.0%} of the way that it comes in fp32"
+    # a few numbers stay by chance, and less than nothing is more than rounding at random
+    if shares[least] < -0.03 or kept.float().mean() < 0.1:
+        reject("moved_otherwise", came, hint)
+    counted = f"{int(kept.sum())} of its {kept.numel()} numbers are what they were"
+    lost = rules.dtypes.updates_rounded_away(f"{came}, and {counted}", "16-bit")
+    if kept.all():
+        lost = replace(lost, message=f"{lost.message}. Or no optimizer was given this parameter")
+    raise Rejected(lost)
 
 
 def _require_losses(history: Any, losses: list[float]) -> None:
