@@ -129,9 +129,7 @@ def _mistakes(
         yield failed("healthy_named", said, by_inputs if expected else hint)
     if parents and not (missing and hint in (_COPIES, KINDS["one call of a module is wrong"][2])):
         said = f"of {what} you named {_said(parents)}: all of it would be in fp32, and only "
-        inner = (
-            "of a module and one within it that both come out wrong, name the inner one; it may lie several "
-        )
+        inner = "of a module and one within it that both are wrong, name the inner one; it may lie several "
         inner += "levels down, and like any other it is given its inputs in fp16"
         yield failed("parent_named", f"{said}{_said(expected)} in it has to be", inner)
     if missing:

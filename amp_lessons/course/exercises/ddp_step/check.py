@@ -166,9 +166,7 @@ def _wrong_update(number: int, of_ranks: tuple[Window, ...], left: Tensor) -> It
     off = float((applied - factor * wanted).norm() / applied.norm().clamp(min=1e-30))
     said = f"the update of window {number} is not the gradient of the mean loss over all samples of all "
     said += f"ranks: it is {factor:.4g} times the right one, and {off:.0%} off in direction"
-    hint = (
-        "weight each loss by its samples, over those of all ranks in this window: all_reduce their number; "
-    )
+    hint = "weight each loss by its samples, over those of all ranks in its window (all_reduce them); "
     hint += "DDP divides the sum over ranks by the number of ranks, and scaler.step, or you, by the scale"
     yield failed("wrong_update_of_all", said, hint)
 

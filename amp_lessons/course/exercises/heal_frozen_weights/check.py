@@ -92,25 +92,22 @@ def _require_moved(now: dict[str, Tensor], start: dict[str, Tensor], ways: dict[
         said = "the model that was passed in has the weights it began with: whatever was trained is lost"
         hint = "copy what was trained back into the model's parameters after each step"
         reject("trained_elsewhere", said, hint)
-    hint = (
-        "make the updates of plain SGD and no others, one for each batch: learning rate times gradient, no "
-    )
+    hint = "make the updates of plain SGD, one for each batch: learning rate times gradient, no "
     hint += "weight decay; and keep what they add up to in fp32, from the first batch to the last"
     moved = {name: now[name] - each for name, each in start.items()}
     lengths = {name: float(moved[name].norm() / way.norm()) for name, way in ways.items()}
     shares = {name: float((moved[name] * way).sum() / way.norm() ** 2) for name, way in ways.items()}
     most, least = max(lengths, key=lengths.__getitem__), min(shares, key=shares.__getitem__)
     if lengths[most] > _MOST:
-        reject(
-            "moved_otherwise", f"{most} moved {lengths[most]:.3g} times as far as plain SGD takes it", hint
-        )
+        reject("moved_too_far", f"{most} moved {lengths[most]:.3g} times as far as plain SGD takes it", hint)
     if shares[least] >= _LEAST:
         return
-    kept, came = still[least], f"{least} came {shares[least]:.0%} of the way that it comes in fp32"
+    kept = still[least]
+    came = f"{least} came {shares[least]:.0%} of the way that it comes in fp32"
+    counted = f"{int(kept.sum())} of its {kept.numel()} numbers are what they were"
     # a few numbers stay by chance, and less than nothing is more than rounding at random
     if shares[least] < -0.03 or kept.float().mean() < 0.1:
-        reject("moved_otherwise", came, hint)
-    counted = f"{int(kept.sum())} of its {kept.numel()} numbers are what they were"
+        reject("moved_too_little", f"{came}, and {counted}", hint)
     lost = rules.dtypes.updates_rounded_away(f"{came}, and {counted}", "16-bit")
     if kept.all():
         lost = replace(lost, message=f"{lost.message}. Or no optimizer was given this parameter")

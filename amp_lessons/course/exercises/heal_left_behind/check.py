@@ -49,9 +49,7 @@ def judge(worker: Worker, draw: torch.Generator) -> Iterator[Finding]:
         returned.append(seen["returned"])
     if not all(map(_same, returned, asked(worker, f"{_THERE}:afterwards"))):
         said = "an average, right when it was returned, has changed since, with the model or in a later call"
-        hint = (
-            "clone what may already be in fp32, and keep nothing between calls, as a default argument would"
-        )
+        hint = "clone what may be in fp32 already; keep nothing between calls, as a default argument would"
         reject("shares_memory", said, hint)
     yield passed("average", "the average comes as far as in fp64, of weights in bf16, in fp16 and in fp32")
     yield passed("step", "step() is called as often as asked for, and the model is left as training left it")

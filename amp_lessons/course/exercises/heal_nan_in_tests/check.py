@@ -102,9 +102,7 @@ def _require_statistics(made: dict[str, Any], inputs: Tensor, kind: str, dtype: 
         reject("statistics_stand_still", said, hint)
     what = "a batch whose gradients overflowed" if kind == _BACKWARD else "a batch whose step was made"
     said = f"after {what}, mean and variance are not those that one forward pass in training mode leaves"
-    hint = (
-        "let each batch go through the model once, in training mode, and change nothing of what that leaves"
-    )
+    hint = "let each batch go through the model once, in training mode, and leave what that makes of them"
     reject("statistics_replaced", said, hint)
 
 

@@ -86,9 +86,7 @@ def _update(window: Window) -> Iterator[Finding]:
     counts = "it is neither that of the loss nor that of loss and penalty"
     if not math.isnan(weight):
         counts = f"the penalty counts {weight:.3g} times, at a scale of {window.scale:g}"
-    hint = (
-        "torch.autograd.grad needs create_graph=True, and the scaled loss; divide its result once, by what "
-    )
+    hint = "torch.autograd.grad needs create_graph=True and the scaled loss; divide its result by what "
     hint += "scaler.get_scale() returns in the same iteration; then scale the sum of loss and penalty"
     if abs(weight) < 0.05:
         yield failed("penalty_missing", f"the update is that of the loss alone: {counts}", hint)

@@ -118,11 +118,9 @@ def _answer(importance_weights: LearnersFunction, case: TokensCase) -> Tensor:
     hint = "one weight for each token, from log-probabilities that .float() has made fp32"
     weights = require_tensor(weights, torch.float32, case.trainer.shape, case.what, hint)
     if has_graph:
-        said = (
-            f"{case.what}, the weights have a graph: the gradient would also change the weights of tokens, "
-        )
+        said = f"{case.what}, the weights have a graph: the gradient would also change them, "
         hint = "detach the trainer's log-probabilities before anything is computed with them"
-        reject("weights_have_graph", f"{said}and not only their probabilities", hint)
+        reject("weights_have_graph", f"{said}and not only the probabilities of tokens", hint)
     return weights.double()
 
 
@@ -150,7 +148,5 @@ def _mistakes(weights: Tensor, case: TokensCase) -> Iterator[Finding]:
         yield failed(
             "difference_in_half", f"{said}: digits were lost to 16 bits", "begin with .float() of both"
         )
-    hint = (
-        "exp(trainer - engine) for each token by itself; what is above cap becomes cap, nothing else changes"
-    )
+    hint = "exp(trainer - engine) for each token by itself; what is above cap becomes cap, and no more"
     yield failed("wrong_weights", said, hint)

@@ -142,13 +142,9 @@ def _require_ring(sent: list[list[tuple[int, Tensor]]], case: RanksCase) -> None
     most, enough = 2 * (total - min(case.lengths) * _FP32_BYTES), sent_bytes("all-reduce", total, ranks)
     nbytes = [sum(tensor.nbytes for _, tensor in messages) for messages in sent]
     if max(nbytes) > most or sum(nbytes) > ranks * enough:
-        said = (
-            f"rank {nbytes.index(max(nbytes))} sent {max(nbytes)} bytes, and all {sum(nbytes)}, {case.what}, "
-        )
+        said = f"rank {nbytes.index(max(nbytes))} sent {max(nbytes)} bytes, all {sum(nbytes)}, {case.what}, "
         said += f"for a gradient of {total} bytes in fp32; {float(enough):.4g} each are enough"
-        hint = (
-            "send one chunk at a time: first add up, so that each rank has the whole sum of one chunk, then "
-        )
+        hint = "send one chunk at a time: add up until each rank has the whole sum of one chunk, then "
         reject("sends_too_much", said, f"{hint}hand these sums round")
 
 
@@ -162,11 +158,9 @@ def _require_mean(results: list[Any], case: RanksCase) -> None:
             _reject_mean(result, rank, case)
     for rank, result in enumerate(results):
         if not torch.equal(result.nan_to_num(7.0), results[0].nan_to_num(7.0)):
-            said = (
-                f"rank {rank} returned another mean than rank 0, {case.what}, if only by the last bit: their "
-            )
+            said = f"rank {rank} returned another mean than rank 0, {case.what}, by the last bit perhaps: "
             hint = "let one rank add up each chunk, and all others take its sum as it is"
-            reject("results_differ", f"{said}weights would drift apart", hint)
+            reject("results_differ", f"{said}their weights would drift apart", hint)
 
 
 def _reject_mean(result: Tensor, rank: int, case: RanksCase) -> NoReturn:
@@ -179,12 +173,8 @@ def _reject_mean(result: Tensor, rank: int, case: RanksCase) -> NoReturn:
     half = next((each for each, times in halves.items() if off[n] < times * torch.finfo(each).eps), None)
     if half is not None:
         rounds = f"the mean is off by {float(off[n]):.2g} of the magnitudes that were added, as far as "
-        hint = (
-            "make fp32 tensors of the chunks before anything is added or divided, send those, round nothing"
-        )
+        hint = "make fp32 tensors of the chunks before anything is added or divided, and send those"
         reject("summed_in_half", f"{rounds}{dtype_name(half)} rounds, {seen}", hint)
-    hint = (
-        "each chunk meets every rank once before its sum is handed round, is divided by world_size once, and "
-    )
+    hint = "each chunk meets every rank once before its sum is handed round, is divided once, and "
     hint += "comes back in its place: write down for three ranks who holds what after each hop"
     reject("wrong_mean", f"the mean is wrong, {seen}", hint)
