@@ -94,8 +94,7 @@ def _require_tensors(found: Any, has_graph: bool) -> None:
             fp32 = isinstance(each, Tensor) and (each.dtype, each.shape) == (torch.float32, _SHAPES[name])
             wrong += [] if fp32 else [f"with {described(each)} as {name}"]
     if wrong or has_graph:
-        names = ", ".join(_SHAPES)
-        asked = f"a dict of tensors in fp32, without a graph and of the shapes of {names}, was"
+        asked = f"a dict of tensors in fp32, without a graph and of the shapes of {', '.join(_SHAPES)}, was"
         hint = "take the names from model.named_parameters(), and update the average under torch.no_grad()"
         seen = f"{described(found)} {', '.join(wrong) or 'with a graph'}"
         raise Rejected(common_findings.wrong_return_type(asked, seen, hint))

@@ -110,7 +110,8 @@ def judge(worker: Worker, draw: torch.Generator) -> Iterator[Finding]:
         told, _ = gan_step.called_by(f"{_THERE}:watched", extra=(given,))
         for number, seen in enumerate(told["calls"]):
             poisoned = problem.poisoned if number == 1 else None
-            call = GanCall(seen, problem.dtype, *given["batches"][number], poisoned)
+            real, noise = given["batches"][number]
+            call = GanCall(seen, problem.dtype, real, noise, poisoned)
             require_none(_conduct(call))
             if (mistake := first(_by_numbers(call))) is not None:
                 raise Rejected(_with_cause(mistake, first(_audited(worker, given))))
@@ -363,13 +364,12 @@ def _wrong_update(call: GanCall, truths: list[Truth], part: str) -> Finding:
 
 def _wrong_losses(returned: Any, rights: list[tuple[float, ...]]) -> Iterator[Finding]:
     two = isinstance(returned, (tuple, list)) and len(returned) == 2
-    seen = [float_in(each) for each in returned if not isinstance(each, Tensor)] if two else []
-    if len(seen) != 2 or None in seen:
+    found = [float_in(each) for each in returned if not isinstance(each, Tensor)] if two else []
+    seen = [each for each in found if each is not None]
+    if len(seen) != 2:
         yield common_findings.wrong_return_type("two floats were", described(returned), _RETURN)
     near = partial(math.isclose, rel_tol=0.02)
     if not all(any(near(value, losses[place]) for losses in rights) for place, value in enumerate(seen)):
-        yield failed(
-            "wrong_losses",
-            "the step returned ({:.4g}, {:.4g}) instead of ({:.4g}, {:.4g})".format(*seen, *rights[0]),
-            _RETURN,
-        )
+        d_loss, g_loss = rights[0]
+        said = f"the step returned ({seen[0]:.4g}, {seen[1]:.4g}) instead of ({d_loss:.4g}, {g_loss:.4g})"
+        yield failed("wrong_losses", said, _RETURN)
