@@ -106,8 +106,8 @@ wrong(
 )
 wrong(
     "as_many_as_in_the_first_batch",
-    "batches_weighed_alike",
-    "the first one's size",
+    "wrong_accuracy",
+    "in batches of 3",
     ("        samples += len(targets)\n", "        samples += len(loader[0][1])\n"),
 )
 wrong(
@@ -237,8 +237,8 @@ def weighted_running_mean(model, loader):
 
 wrong(
     "mean_of_the_batches_means",
-    "batches_weighed_alike",
-    "the batches' means",
+    "wrong_loss",
+    "in batches of 4",
     (LOSS, LOSS.replace(', reduction="sum"', "")),
     ("(loss_sum / samples)", "(loss_sum / len(loader))"),
 )

@@ -59,7 +59,8 @@ class RotationCase:
         many = len(self.positions) > 1
         where = f"{len(self.positions)} positions" if many else f"position {int(self.positions[0])}"
         autocast = f" under autocast in {dtype_name(self.autocast)}" if self.autocast else ""
-        return f"{dtype_name(self.x.dtype)} at {where}{autocast}"
+        base = f" with a base of {self.base:,.0f}" if self.base != _USUAL_BASE else ""
+        return f"{dtype_name(self.x.dtype)} at {where}{base}{autocast}"
 
     @property
     def frequencies(self) -> Tensor:
