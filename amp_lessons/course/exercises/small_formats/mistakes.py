@@ -1,6 +1,6 @@
 """Mistakes with the scales of small formats that more than one exercise can find: one wording for each.
 
-A function is called as the code of its finding. ``what`` says whose scale it is, and where it was seen.
+``what`` says whose scale it is, and where it was seen.
 """
 
 from __future__ import annotations
@@ -12,25 +12,18 @@ from amp_lessons.formats import FloatFormat
 
 def misplaced(amax: float, scale: float, element: FloatFormat, what: str) -> Finding | None:
     """Report a scale that takes the largest magnitude beyond the format's last value, or far below it."""
-    lands_at = amax / scale
-    said = f"{what}: by a scale of {scale:.3g} the largest magnitude, {amax:.4g}, lands at {lands_at:.4g}"
-    hint = (
-        "numbers are divided by the scale before the cast: amax / torch.finfo(dtype).max, with the largest "
-    )
-    hint += "magnitude of all, takes it to the last number; of powers of two take the one above"
-    if lands_at > too_large_from(element):
-        lost = (
-            f"it is cut by {1 - element.max / lands_at:.0%}, or becomes NaN, whichever PyTorch is installed"
-        )
-        return failed(
-            "saturates", f"{said}, above {element.max:g}, {element.name}'s largest number: {lost}", hint
-        )
-    if lands_at < element.max / 2 * (1 - 1e-6):  # the division that made the scale may have rounded
-        lost = "small numbers underflow that a smaller scale would keep"
-        return failed(
-            "range_unused", f"{said}, below half of {element.max:g}, {element.name}'s largest: {lost}", hint
-        )
-    return None
+    lands_at, half = amax / scale, element.max / 2 * (1 - 1e-6)  # the division by the scale may have rounded
+    if half <= lands_at <= too_large_from(element):
+        return None
+    said = f"{what}: by a scale of {scale:.3g} the largest magnitude, {amax:.4g}, lands at {lands_at:.4g}, "
+    hint = "divide before the cast by a scale that takes the largest magnitude of all to the last number, "
+    hint += "amax / torch.finfo(dtype).max; of powers of two take the one above"
+    if lands_at < half:
+        said += f"below half of {element.max:g}: small numbers underflow that a smaller scale would keep"
+        return failed("range_unused", said, hint)
+    cut = f"{1 - element.max / lands_at:.0%}"
+    said += f"above {element.max:g}: it is cut by {cut}, or becomes NaN, whichever PyTorch is installed"
+    return failed("saturates", said, hint)
 
 
 _SPREAD = (
