@@ -371,7 +371,7 @@ def _(event: events.ClosureGiven, past: Past) -> Verdicts:
     yield seen(closure(event.wants))
 
 
-@mistake("the optimizer's parameters had no gradients", costs="stops", only_audit=True)
+@mistake("the optimizer's parameters had no gradients", costs="stops")
 def no_gradients() -> Worded:
     return (
         "scaler.step(optimizer) found no gradient on any parameter of the optimizer: backward filled others",

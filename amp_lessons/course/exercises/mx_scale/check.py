@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
+from dataclasses import replace
 
 import torch
 from torch import Tensor
@@ -104,10 +105,8 @@ def _is_right(block: Tensor, exponent: int) -> bool:
 
 def _remarks(block: Tensor, exponent: int, name: str) -> Iterator[Finding]:
     if _amax(block) and exponent < _smallest(block):
-        said = (
-            f"for {name} the largest magnitude lands at {_amax(block) * 2.0**-exponent:.8g}, above 448, and "
-        )
-        said += "is rounded to it: within half a step, so nothing is lost"
+        said = f"for {name} the largest magnitude lands at {_amax(block) * 2.0**-exponent:.8g}, above 448, "
+        said += "and is rounded to it: within half a step, so nothing is lost"
         hint = "an exponent more keeps it at 448 or below; is a logarithm rounded next to a whole number?"
         yield note("rounds_to_the_largest", said, hint)
 
@@ -130,8 +129,8 @@ def _mistakes(block: Tensor, exponent: int, what: str) -> Iterator[Finding]:
         yield failed("outside_e8m0", said, hint)
     if block.dtype.itemsize == 2:  # in fp32 all was well
         yield of_scales.computed_in_16_bits(what, f"the largest magnitude lands at {lands_at:.4g}")
-    large = lands_at > ELEMENT.max
-    said = f"{what}, the largest magnitude lands at {lands_at:.4g}, {'and is cut' if large else 'too low'}: "
-    said += f"{_smallest(block)} is the smallest exponent at which nothing is above {ELEMENT.max:g}"
-    hint = "block.abs().max() decides; log2(amax / 448) is rounded up; the bias of 127 is not in it"
-    yield failed("saturates" if large else "range_unused", said, hint)
+    smallest = f"{_smallest(block)} is the smallest exponent at which nothing is above {ELEMENT.max:g}"
+    if (misplaced := of_scales.misplaced(amax, 2.0**exponent, ELEMENT, what)) is not None:
+        yield replace(misplaced, message=f"{misplaced.message}; {smallest}")
+    hint = "where amax is 448 times a power of two, floor(log2(amax / 448)) + 1 is one too many"
+    yield failed("one_too_many", f"{what}, the largest magnitude lands at {lands_at:.4g}: {smallest}", hint)
