@@ -34,19 +34,19 @@ wrong(
 )
 wrong(
     "only_looks_for_inf",
-    "finite_but_wrong",
+    "island_missed",
     "zeros",
     ("not (output - right).norm() <= 0.05 * right.norm()", "not output.isfinite().all()"),
 )
 wrong(
     "larger_is_false_for_nan",
-    "nan_unnoticed",
+    "island_missed",
     "returns NaN in fp16",
     ("not (output - right).norm() <= 0.05", "(output - right).norm() > 0.05"),
 )
 wrong(
     "nan_counts_as_nothing",
-    "nan_unnoticed",
+    "island_missed",
     "returns NaN in fp16",
     (
         "not (output - right).norm() <= 0.05 * right.norm()",
@@ -55,7 +55,7 @@ wrong(
 )
 wrong(
     "leaves_alone",
-    "own_operations_missed",
+    "island_missed",
     "multiplies what its layers",
     (
         "in model.named_modules():",
@@ -64,13 +64,13 @@ wrong(
 )
 wrong(
     "without_the_model_itself",
-    "own_operations_missed",
+    "island_missed",
     "the model itself",
     ("in model.named_modules():", "in list(model.named_modules())[1:]:"),
 )
 wrong(
     "keeps_no_copies",
-    "changed_in_place",
+    "island_missed",
     "divides its input in place",
     ("inputs[0].clone()", "inputs[0]"),
     ("model(batch)", "model(batch.clone())"),
@@ -115,7 +115,7 @@ wrong(
 )
 wrong(
     "keeps_the_first_call",
-    "call_missed",
+    "island_missed",
     "twice",
     (
         "        for name, module, x in calls:",
@@ -124,7 +124,7 @@ wrong(
 )
 wrong(
     "keeps_the_last_call",
-    "call_missed",
+    "island_missed",
     "twice",
     (
         "        for name, module, x in calls:",
@@ -176,8 +176,8 @@ wrong(
 )
 wrong(
     "a_prefix_is_no_part",
-    "prefix_not_a_part",
-    "begins with the same letters",
+    "island_missed",
+    "but 'mixer.1'",
     ('other.startswith(name and f"{name}.")', "other.startswith(name)"),
 )
 wrong(
@@ -197,7 +197,7 @@ wrong(
 )
 wrong(
     "one_row",
-    "rows_missed",
+    "island_missed",
     "neither the first nor the last",
     (
         "not (output - right).norm() <= 0.05 * right.norm()",
@@ -206,13 +206,13 @@ wrong(
 )
 wrong(
     "the_largest_error_of_the_norm",
-    "not_by_norm",
+    "island_missed",
     "each of its numbers by a little",
     ("(output - right).norm() <=", "(output - right).abs().max() <="),
 )
 wrong(
     "the_largest_error_of_the_largest",
-    "not_by_norm",
+    "healthy_named",
     "one number of a row",
     (
         "not (output - right).norm() <= 0.05 * right.norm()",
@@ -225,7 +225,7 @@ for name, over_calls in (
 ):
     wrong(
         name,
-        "calls_averaged",
+        "island_missed",
         "one of its three calls",
         ("calls, handles, wrong = [], [], set()", "calls, handles, errors = [], [], {}"),
         (
@@ -236,13 +236,13 @@ for name, over_calls in (
     )
 
 
-@TABLE.mistake("changed_in_place", "works in place")
+@TABLE.mistake("healthy_named", "works in place")
 def kept_without_copies(model, batch):
     """Of a linear layer before nn.ReLU(inplace=True) what is kept is the ReLU's output."""
     return judged_by(model, batch, lambda tensor: tensor)
 
 
-@TABLE.mistake("changed_in_place", "its own input")
+@TABLE.mistake("healthy_named", "its own input")
 def only_outputs_copied(model, batch):
     return judged_by(model, batch, torch.clone)
 
@@ -278,7 +278,7 @@ def every_leaf_and_parent_but_the_model(model, batch):
     return [name for name, _ in model.named_modules() if name]
 
 
-@TABLE.mistake("finite_but_wrong", "you named nothing")
+@TABLE.mistake("island_missed", "you named nothing")
 def nothing(model, batch):
     return []
 

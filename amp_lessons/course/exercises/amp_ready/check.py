@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 from torch import nn
@@ -18,91 +18,64 @@ from amp_lessons.course.exercises.report import common_findings
 _THERE = "amp_lessons.course.exercises.amp_ready.models_there:ask"
 
 
-class Kind(NamedTuple):
-    """A kind of model: the paths of the modules that are wrong, below its block.
-
-    ``code``, ``why`` and ``hint`` are of the finding where one of these is not named; of a model that needs
-    no island, where any module is.
-    """
-
-    wrong: tuple[str, ...]
-    code: str
-    why: str
-    hint: str
-
-
 _BY_NORM = "compare (output - right).norm() with 5 % of right.norm(), all numbers of a call together"
 _COPIES = "keep copies made before a module runs: what it does in place changes them no more"
-KINDS = {
-    "a finite number is wrong": Kind(
+_ALL = "run every module by itself under autocast in fp16: named_modules() gives all, the model as well"
+# the paths of the modules that are wrong, below its block, why they are not easily found, and how they are
+KINDS: dict[str, tuple[tuple[str, ...], str, str]] = {
+    "a finite number is wrong": (
         (".3",),
-        "finite_but_wrong",
         "returns zeros in fp16: a sum in it is inf, and what is divided by that is finite",
         "do not only look for inf and NaN: compare with what the module returns in fp32",
     ),
-    "a quotient is wrong": Kind(
+    "a quotient is wrong": (
         (".1",),
-        "nan_unnoticed",
         "returns NaN in fp16, as inf divided by inf is",
         "error > limit is False for NaN, and lets it pass; not (error <= limit) notices it",
     ),
-    "no layer is wrong by itself": Kind(
+    "no layer is wrong by itself": (
         (".1",),
-        "own_operations_missed",
         "multiplies what its layers return, which overflows, though each layer is right",
-        "run every module by itself under autocast in fp16, those with children too, not leaves alone",
+        _ALL,
     ),
-    "no part is wrong by itself": Kind(
+    "no part is wrong by itself": (
         ("",),
-        "own_operations_missed",
         "is the model itself: it multiplies what its parts return, which overflows, though each is right",
-        "named_modules() gives the model itself as well, by the name ''",
+        _ALL,
     ),
-    "two modules are wrong": Kind(
+    "two modules are wrong": (
         (".1", ".10"),
-        "hidden_by_the_first",
         "goes wrong as well, on the finite numbers that it is given in an fp32 pass",
         "take the inputs of each module from a pass in fp32, where nothing is inf",
     ),
-    "one call of a module is wrong": Kind(
+    "one call of a module is wrong": (
         (".1.shared", ".3.shared"),
-        "call_missed",
         "is called twice, and goes wrong at one of the calls",
         "keep all calls of a module, not one by its name",
     ),
-    "some rows are large": Kind(
+    "some rows are large": (
         (".parts.2",),
-        "rows_missed",
         "goes wrong in rows that are neither the first nor the last",
         "compare the whole batch, not a row of it",
     ),
-    "a large number is added to all": Kind(
+    "a large number is added to all": (
         (".4",),
-        "not_by_norm",
         "is 8 % off in norm: each of its numbers by a little",
         _BY_NORM,
     ),
-    "a large number is added to one column": Kind(
-        (),
-        "not_by_norm",
-        "; one number of a row is off by 5.3 %",
-        _BY_NORM,
-    ),
-    "one of three calls is wrong": Kind(
+    "a large number is added to one column": ((), "one number of a row is off by 5.3 %", _BY_NORM),
+    "one of three calls is wrong": (
         (".4.shared",),
-        "calls_averaged",
         "is 8 % off at one of its three calls, and right at the others",
         "judge each call by itself: one that is wrong is enough",
     ),
-    "modules work in place": Kind(
+    "modules work in place": (
         (),
-        "changed_in_place",
-        "; a module works in place, and overwrites what another returned, or its own input",
+        "a module works in place, and overwrites what another returned, or its own input",
         _COPIES,
     ),
-    "a module works in its own input": Kind(
+    "a module works in its own input": (
         (".1",),
-        "changed_in_place",
         "divides its input in place, by a norm that overflows in fp16, and is right on what it leaves there",
         _COPIES,
     ),
@@ -120,8 +93,8 @@ def judge(worker: Worker, draw: torch.Generator) -> Iterator[Finding]:
         what = f"a model in which {kind}"
         told, _ = amp_ready.called_by(_THERE, about=f"for {what}", extra=(kind, seed))
         names, (model, _, block) = _names(told, what), built(kind, seed)
-        expected = {block + below for below in KINDS[kind].wrong}
-        require_none(_mistakes(names, what, KINDS[kind], model, expected))
+        wrong, why, hint = KINDS[kind]
+        require_none(_mistakes(names, what, model, {block + below for below in wrong}, why, hint))
     yield passed("islands_named", f"the islands of {len(KINDS)} models that you had not seen")
     yield passed("as_it_was", "each model was left as it was: weights, mode, hooks, forward")
 
@@ -142,39 +115,25 @@ def _names(told: dict[str, Any], what: str) -> set[str]:
 
 
 def _mistakes(
-    names: set[str], what: str, kind: Kind, model: nn.Module, expected: set[str]
+    names: set[str], what: str, model: nn.Module, expected: set[str], why: str, hint: str
 ) -> Iterator[Finding]:
     """Yield what is wrong with the names, from what they are to those that are missing."""
     modules, missing, others = dict(model.named_modules()), expected - names, names - expected
     for name in names - modules.keys():
         yield failed("no_such_module", f"{what} has no module {name!r}, only {_said({*modules})}", _LIST)
     parents = {name for name in others if any(each.startswith(name and f"{name}.") for each in expected)}
-    if others - parents:
-        named = f"of {what} you named {_said(others - parents)}"
-        right = f"{named}: right under autocast, within 5 % in norm, on the inputs of the fp32 pass"
-        if not kind.wrong:
-            yield failed(kind.code, right + kind.why, kind.hint)
-        hint = f"take each module's inputs from the fp32 pass, where no inf goes in, and {_BY_NORM}"
-        yield failed("healthy_named", right, hint)
-    if parents and not (missing and kind.code in ("call_missed", "changed_in_place")):
-        yield failed(
-            "parent_named",
-            f"of {what} you named {_said(parents)}: all of it would be in fp32, and only {_said(expected)} "
-            "in it has to be",
-            "of a module and one within it that both come out wrong, name the inner one; it may lie several "
-            "levels down, and like any other it is given its inputs in fp16",
-        )
-    if any(name.startswith(short) for name in names for short in missing):
-        yield failed(
-            "prefix_not_a_part",
-            f"of {what} you named {_said(names)}, but not {_said(missing)}: a name that begins with the same "
-            "letters is no part of it",
-            "a part's name begins with that of the whole and a dot",
-        )
+    if healthy := others - parents:
+        said = f"of {what} you named {_said(healthy)}: right under autocast, within 5 % in norm, on the "
+        by_inputs = f"take each module's inputs from the fp32 pass, where no inf goes in, and {_BY_NORM}"
+        said += "inputs of the fp32 pass" + ("" if expected else f"; {why}")
+        yield failed("healthy_named", said, by_inputs if expected else hint)
+    if parents and not (missing and hint in (_COPIES, KINDS["one call of a module is wrong"][2])):
+        said = f"of {what} you named {_said(parents)}: all of it would be in fp32, and only "
+        inner = "of a module and one within it that both are wrong, name the inner one; it may lie several "
+        inner += "levels down, and like any other it is given its inputs in fp16"
+        yield failed("parent_named", f"{said}{_said(expected)} in it has to be", inner)
     if missing:
-        yield failed(
-            kind.code, f"you named {_said(names)} of {what}, but {_said(missing)} {kind.why}", kind.hint
-        )
+        yield failed("island_missed", f"you named {_said(names)} of {what}, but {_said(missing)} {why}", hint)
 
 
 def _said(names: set[str]) -> str:

@@ -52,12 +52,17 @@ wrong(
     "after window 3",
     ("last = i + 1 == len(window)", "last = i + 1 == accumulation_steps"),
 )
-wrong("mean_of_means", "mean_of_means", "small batch", (SHARE, "1 / len(window)"))
-wrong("divided_by_the_full_window", "mean_of_means", "window 1", (SHARE, "1 / accumulation_steps"))
+wrong("mean_of_means", "wrong_update_of_all", "times the right one", (SHARE, "1 / len(window)"))
+wrong(
+    "divided_by_the_full_window",
+    "wrong_update_of_all",
+    "times the right one",
+    (SHARE, "1 / accumulation_steps"),
+)
 wrong(
     "own_samples_only",
-    "mean_of_means",
-    "each rank's own mean",
+    "wrong_update_of_all",
+    "times the right one",
     ("            dist.all_reduce(samples)\n", ""),
 )
 wrong(

@@ -140,9 +140,7 @@ def _at_overflow(of_ranks: tuple[Window, ...]) -> Iterator[Finding]:
     if all(moved):
         said = "one rank's gradients overflowed, and both ranks made the step"
         hint = "let scaler.step look at the gradients after they were reduced: inf on one is inf in the sum; "
-        hint += (
-            "without a scaler ask yourself, on every rank, before optimizer.step(), whether they are finite"
-        )
+        hint += "without a scaler ask on every rank, before optimizer.step(), whether they are finite"
         yield failed("overflow_stepped_on", said, hint)
     if any(moved):
         said = f"gradients overflowed on one rank, and rank {moved.index(True)} made the step that the other "
@@ -150,38 +148,26 @@ def _at_overflow(of_ranks: tuple[Window, ...]) -> Iterator[Finding]:
 
 
 def _wrong_update(number: int, of_ranks: tuple[Window, ...], left: Tensor) -> Iterator[Finding]:
-    """Hold an update against the true gradient; suspects are other means, and the update before it."""
+    """Hold an update against the true gradient, and against its sum with the update before it."""
     applied, problem = of_ranks[0].applied.double(), of_ranks[0].problem
     sizes = [torch.tensor(window.problem.batch_sizes)[window.batches].double() for window in of_ranks]
     truths = [torch.stack([gradient for _, gradient in window.truths]) for window in of_ranks]
-    summed = torch.stack([size @ truth.double() for size, truth in zip(sizes, truths, strict=True)])
-    samples, batches = torch.stack([size.sum() for size in sizes]), torch.cat(truths)
-    wanted, own = summed.sum(0) / samples.sum(), (summed / samples[:, None]).mean(0)
+    summed = torch.stack([size @ truth.double() for size, truth in zip(sizes, truths, strict=True)]).sum(0)
+    wanted = summed / torch.cat(sizes).sum()
 
     def near(other: Tensor) -> bool:
         return bool((applied - other).norm() <= _TOLERANCE[problem.dtype] * other.norm())
 
     if near(wanted):
         return
-    # a short window may have been divided by the length of a full one
-    if near(batches.mean(0)) or near(batches.sum(0) / (problem.accumulation_steps * len(of_ranks))):
-        said = f"the update of window {number} is the mean of the batches' means: a sample of a small batch "
-        hint = "weight each loss by its samples, and divide by how many all ranks have in this window"
-        yield failed("mean_of_means", f"{said}weighs more than one of a large batch", hint)
-    if near(own) or near(own * len(of_ranks)):
-        said = f"the update of window {number} is made of each rank's own mean: a sample of a rank with few "
-        hint = "all_reduce the number of samples before you divide by it"
-        yield failed("mean_of_means", f"{said}weighs more than one of a rank with many", hint)
     if near(wanted + left):
         yield rules.steps.no_zero_grad()
     factor = float(applied @ wanted / (wanted @ wanted))
     off = float((applied - factor * wanted).norm() / applied.norm().clamp(min=1e-30))
     said = f"the update of window {number} is not the gradient of the mean loss over all samples of all "
     said += f"ranks: it is {factor:.4g} times the right one, and {off:.0%} off in direction"
-    hint = (
-        "DDP divides the sum over ranks by their number, scaler.step, or you without it, by the scale; what "
-    )
-    hint += "is left to you is each batch's share of all the samples in its window"
+    hint = "weight each loss by its samples, over those of all ranks in its window (all_reduce them); "
+    hint += "DDP divides the sum over ranks by the number of ranks, and scaler.step, or you, by the scale"
     yield failed("wrong_update_of_all", said, hint)
 
 

@@ -20,13 +20,21 @@ TO_WEIGHT = "(g.float().t() @ a.float()) * scale_g * scale_a"
 APPLY = "return Product.apply(x, weight)"
 
 wrong(
-    "unscaled_output", "not_unscaled", "neither scale", (FORWARD, "(a.float() @ b.float().t()).to(x.dtype)")
+    "unscaled_output",
+    "not_unscaled",
+    "times the product of what was cast",
+    (FORWARD, "(a.float() @ b.float().t()).to(x.dtype)"),
 )
-wrong("one_scale_forgotten", "not_unscaled", "scale of weight", (FORWARD, FORWARD.replace(" * scale_b", "")))
+wrong(
+    "one_scale_forgotten",
+    "not_unscaled",
+    "times the product of what was cast",
+    (FORWARD, FORWARD.replace(" * scale_b", "")),
+)
 wrong(
     "divides_by_the_scales",
     "not_unscaled",
-    "divided by",
+    "times the product of what was cast",
     (FORWARD, "(a.float() @ b.float().t() / scale_a / scale_b).to(x.dtype)"),
 )
 wrong("plain_casts", "range_unused", "a scale of 1", (SCALE, "torch.ones(())"))
@@ -40,7 +48,7 @@ wrong(
 wrong(
     "scale_of_another_operand",
     "not_unscaled",
-    "another operand",
+    "times the product of what was cast",
     (TO_WEIGHT, TO_WEIGHT.replace("scale_a", "ctx.saved_tensors[3]")),
 )
 wrong(
@@ -122,8 +130,8 @@ wrong(
 )
 wrong(
     "weight_cast_once_and_kept_with_it",
-    "stale_cast",
-    "before",
+    "operand_not_cast",
+    "not seen to be cast",
     (
         WEIGHT,
         "if not hasattr(weight, 'kept'):\n                weight.kept = cast(weight, torch.float8_e4m3fn)\n"
@@ -132,8 +140,8 @@ wrong(
 )
 wrong(
     "weight_cast_once_for_its_shape",
-    "stale_cast",
-    "changed in place",
+    "operand_not_cast",
+    "not seen to be cast",
     ("import torch\n", "import torch\n\nKEPT = {}\n"),
     (
         WEIGHT,

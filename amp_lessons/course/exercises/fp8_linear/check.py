@@ -16,13 +16,12 @@ from amp_lessons.audit.findings import Finding, failed, passed
 from amp_lessons.course.exercises.attempt import Rejected, reject, require_none
 from amp_lessons.course.exercises.bed import (
     LearnersFunction,
-    described,
     function,
     require_not_raised,
     require_unchanged,
 )
 from amp_lessons.course.exercises.fp8_linear import linear_there
-from amp_lessons.course.exercises.report import common_findings
+from amp_lessons.course.exercises.required import require_tensor
 from amp_lessons.course.exercises.small_formats import mistakes
 from amp_lessons.course.exercises.small_formats.watching_there import BEHAVIOURS, FORMAT_OF
 
@@ -109,10 +108,8 @@ def _judge_run(fp8_linear: LearnersFunction, case: ProductsCase, behaviour: str,
         there, x, weight, case.gradient.clone(), about=f"forward, {what}", extra=(behaviour,)
     )
     output, shape = ran["results"][0], (case.x.shape[0], case.weight.shape[0])
-    if not isinstance(output, Tensor) or output.shape != shape or output.dtype != case.x.dtype:
-        expected = f"a tensor of shape {shape} and of the dtype of x, {case.x.dtype}, was"
-        hint = "end with .to(x.dtype); weight has one row per output"
-        raise Rejected(common_findings.wrong_return_type(expected, f"{described(output)}, {what}", hint))
+    hint = "end with .to(x.dtype); weight has one row per output"
+    require_tensor(output, case.x.dtype, shape, what, hint)
     hint = "compute with new tensors: x / scale"
     require_unchanged((x, weight), (case.x, case.weight), "x and weight", hint)
     operands = {name: getattr(case, name).double() for name in _WANTED}
@@ -197,13 +194,14 @@ def _mistakes(
         yield failed("gradient_format", said, hint)
     if cast is None:
         said = f"{what}: a tensor of shape {tuple(source.shape)} was cast that is no operand times one number"
-        yield failed("unknown_cast", said, "one scale per tensor; cast x, weight and gradient, and no result")
+        hint = "one scale per tensor; cast x, weight and gradient, each once, and no result"
+        yield failed("unknown_cast", said, hint)
         return
     if dtype != _WANTED[cast.name]:
         said = f"{what}: {cast.name} was cast to E5M2, which has two bits of mantissa where E4M3 has three"
         yield failed("forward_format", said, "torch.float8_e4m3fn for x and weight, in all three products")
     amax, scale, of = float(cast.matrix.abs().max()), 1 / abs(cast.multiplier), f"the cast of {cast.name}"
-    misplaced = mistakes.misplaced(amax, scale, FORMAT_OF[dtype], f"{what}, {of}, by a scale of {scale:.3g}")
+    misplaced = mistakes.misplaced(amax, scale, FORMAT_OF[dtype], f"{what}, {of}")
     yield from [misplaced] if misplaced else []
 
 
@@ -218,47 +216,29 @@ def _require_product(
     """Reject what is no product of these casts, by the mistake that makes the same numbers, if one does."""
     left, right, formula = _PRODUCTS[result]
     of = {name: [cast for cast in casts if cast.name == name] for name in operands}
-    if not of["weight"] and _roughly(seen, formula(operands[left], operands["weight"].flip(0))):
-        said = f"{what}: the weight was changed in place, and it is the product of the one that was before"
-        reject(
-            "stale_cast", said, "cast the weight in every forward pass: an optimizer changes it in between"
-        )
     require_none(_not_cast(name, what) for name in (left, right) if not of[name])
     pairs = list(product(of[left], of[right]))
 
-    def close(a: Tensor, b: Tensor, factor: float = 1.0) -> bool:
-        """Whether it is this product times a factor, but for sums in fp32 and the rounding to its dtype."""
-        info, wanted = torch.finfo(seen.dtype), factor * formula(a, b)
-        allowed = _OF_A_SUM * abs(factor) * formula(a.abs(), b.abs()) + info.eps * wanted.abs() + info.tiny
+    def close(a: Tensor, b: Tensor) -> bool:
+        """Whether it is this product, but for sums in fp32 and the rounding to its dtype."""
+        info, wanted = torch.finfo(seen.dtype), formula(a, b)
+        allowed = _OF_A_SUM * formula(a.abs(), b.abs()) + info.eps * wanted.abs() + info.tiny
         return bool(((seen.double() - wanted).abs() <= allowed).all())
 
     if not any(close(a.stands_for, b.stands_for) for a, b in pairs):
-        suspects = (suspect for pair in pairs for suspect in _suspects(*pair, what))
-        require_none(finding for a, b, factor, finding in suspects if close(a, b, factor))
+        for a, b in pairs:
+            require_none(
+                _not_cast(a.name, what) for each in (b.stands_for, b.matrix) if close(a.matrix, each)
+            )
+            require_none(_not_cast(b.name, what) for _ in range(close(a.stands_for, b.matrix)))
         _reject_product(seen, formula(pairs[0][0].stands_for, pairs[0][1].stands_for), what)
-
-
-def _suspects(a: Cast, b: Cast, what: str) -> Iterator[tuple[Tensor, Tensor, float, Finding]]:
-    """Yield what known mistakes multiply instead, by which factor, and what is said of each."""
-    both = a.multiplier * b.multiplier
-    for factor, how in (
-        (both, "neither scale was multiplied by"),
-        (a.multiplier, f"the scale of {a.name} was not multiplied by"),
-        (b.multiplier, f"the scale of {b.name} was not multiplied by"),
-        (both**2, "the product was divided by the scales"),
-    ):
-        said = f"{what}: {how}: the result is that of other operands, larger or smaller by a constant"
-        hint = "the 8-bit values stand for values · scale: multiply their product by both scales"
-        yield a.stands_for, b.stands_for, factor, failed("not_unscaled", said, hint)
-    yield a.matrix, b.stands_for, 1.0, _not_cast(a.name, what)
-    yield a.stands_for, b.matrix, 1.0, _not_cast(b.name, what)
-    yield a.matrix, b.matrix, 1.0, _not_cast(a.name, what)
 
 
 def _not_cast(name: str, what: str) -> Finding:
     code = "gradient_not_cast" if name == "gradient" else "operand_not_cast"
     said = f"{what}: {name} was multiplied without a cast to 8 bits, or not seen to be cast"
-    return failed(code, said, f"cast it with a scale, to {_WANTED[name]}, for all products that it is in")
+    hint = f"cast it with a scale, to {_WANTED[name]}, in every pass and for all products that it is in"
+    return failed(code, said, hint)
 
 
 def _reject_product(seen: Tensor, wanted: Tensor, what: str) -> NoReturn:
@@ -267,6 +247,6 @@ def _reject_product(seen: Tensor, wanted: Tensor, what: str) -> NoReturn:
     off, rest = (float((seen.double() - k * wanted).norm() / wanted.norm()) for k in (1.0, constant))
     code, how = "wrong_product", f"off by {off:.1e} of its norm from"
     if rest < 1e-4 * abs(constant):
-        code, how = "not_unscaled", f"{constant:.3g} times, as if by another operand's scale,"
+        code, how = "not_unscaled", f"{constant:.3g} times"
     hint = "multiply the 8-bit values in fp32, then by the scales of these two operands, and by nothing else"
     reject(code, f"{what}: the result is {how} the product of what was cast", hint)

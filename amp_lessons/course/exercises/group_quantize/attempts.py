@@ -22,46 +22,51 @@ RETURN = "codes.reshape(rows, -1)[:, :columns], scales"
 
 wrong(
     "scale_per_row",
-    "scale_per_row",
-    "whole row",
+    "other_scale",
+    "it lands at 1.36",
     (AMAX, "groups.abs().amax((-1, -2), keepdim=True)[..., 0].expand(groups.shape[:2])"),
 )
-wrong("one_scale_for_all", "scale_per_row", "outlier", (AMAX, "groups.abs().amax().expand(groups.shape[:2])"))
-wrong("signs_forgotten", "signs_ignored", "further from zero", (AMAX, "groups.amax(-1)"))
-wrong("mean_decides", "codes_clipped", "codes end at 7", (AMAX, "groups.abs().mean(-1)"))
-wrong("three_sigma", "codes_clipped", "codes end at 7", (AMAX, "groups.std(-1) * 2"))
-wrong("all_sixteen_codes", "codes_clipped", "codes end at 7", ("amax / 7", "amax / 8"))
+wrong(
+    "one_scale_for_all",
+    "other_scale",
+    "it lands at 0.274",
+    (AMAX, "groups.abs().amax().expand(groups.shape[:2])"),
+)
+wrong("signs_forgotten", "other_scale", "it lands at 50.3", (AMAX, "groups.amax(-1)"))
+wrong("mean_decides", "other_scale", "it lands at 57.7", (AMAX, "groups.abs().mean(-1)"))
+wrong("three_sigma", "other_scale", "it lands at 13.6", (AMAX, "groups.std(-1) * 2"))
+wrong("all_sixteen_codes", "other_scale", "it lands at 8.03", ("amax / 7", "amax / 8"))
 wrong(
     "largest_takes_minus_8",
-    "codes_clipped",
-    "codes end at 7",
+    "other_scale",
+    "it lands at 8.03",
     (AMAX, "groups.gather(-1, groups.abs().argmax(-1, keepdim=True))[..., 0].abs() * 7 / 8"),
 )
 wrong("of_int8", "codes_out_of_range", "-127", ("amax / 7", "amax / 127"), (".clamp(-8, 7)", ""))
 wrong("not_clamped", "codes_out_of_range", "to 8", ("amax / 7", "amax / 8"), (".clamp(-8, 7)", ""))
 wrong("unsigned", "codes_out_of_range", "to 15", (".clamp(-8, 7)", ".add(8).clamp(0, 15)"))
-wrong("of_three_bits", "codes_unused", "lands at 2.99", ("amax / 7", "amax / 3"))
-wrong("twice_the_range", "codes_unused", "lands at 3.49", ("amax / 7", "2 * amax / 7"))
+wrong("of_three_bits", "other_scale", "lands at 2.99", ("amax / 7", "amax / 3"))
+wrong("twice_the_range", "other_scale", "lands at 3.49", ("amax / 7", "2 * amax / 7"))
 wrong(
     "power_of_two",
-    "codes_unused",
-    "15 steps",
+    "other_scale",
+    "it lands at 3.5",
     (SCALES, "2.0 ** (amax / 7).clamp(min=1e-30).log2().ceil().bfloat16()"),
 )
-wrong("truncated", "codes_truncated", "towards zero", (".round()", ""))
-wrong("floored", "codes_truncated", "down", (".round()", ".floor()"))
+wrong("truncated", "wrong_codes", "off by", (".round()", ""))
+wrong("floored", "wrong_codes", "off by 1 of its scale", (".round()", ".floor()"))
 wrong(
     "scale_rounded_afterwards",
-    "codes_of_another_scale",
-    "before it was rounded",
+    "wrong_codes",
+    "off by 0.516 of its scale",
     (SCALES, "(amax / 7).clamp(min=1e-30)"),
     (RETURN, f"{RETURN}.bfloat16()"),
 )
-wrong("in_the_weights_dtype", "computed_in_16_bits", "bf16", (FLOAT, "weight"), ("scales.float()", "scales"))
-wrong("quotients_in_bf16", "computed_in_16_bits", "fp32 was asked", (".round()", ".bfloat16().round()"))
-wrong("inverse", "scale_inverted", "7 / amax", ("amax / 7", "7 / amax"), ("groups / ", "groups * "))
+wrong("in_the_weights_dtype", "wrong_codes", "of its scale", (FLOAT, "weight"), ("scales.float()", "scales"))
+wrong("quotients_in_bf16", "wrong_codes", "of its scale", (".round()", ".bfloat16().round()"))
+wrong("inverse", "other_scale", "it lands at 0.00183", ("amax / 7", "7 / amax"), ("groups / ", "groups * "))
 wrong("zeros_without_a_scale", "zero_amax", "group of zeros", (".clamp(min=1e-30)", ""))
-wrong("a_floor_of_a_thousandth", "codes_unused", "lands at", ("1e-30", "1e-3"))
+wrong("a_floor_of_a_thousandth", "other_scale", "lands at", ("1e-30", "1e-3"))
 wrong("through_fp16", "group_scale_lost", "is inf", ("amax / 7", "(amax / 7).half().float()"))
 wrong("nan_not_refused", "not_finite_quantised", "no code", (REFUSAL, ""))
 wrong(
@@ -73,36 +78,34 @@ wrong(
 wrong("asserts_instead", "raised", "AssertionError", (REFUSAL, "    assert weight.isfinite().all()\n"))
 wrong(
     "groups_of_outputs",
-    "groups_of_outputs",
-    "looks for the scale",
+    "other_scale",
+    "it lands at 0.339",
     (PADDED, "torch.nn.functional.pad(weight.float().t(), (0, -rows % group_size))"),
     (GROUPS, "padded.reshape(columns, -1, group_size)"),
     ("codes.reshape(rows, -1)[:, :columns]", "codes.reshape(columns, -1)[:, :rows].t()"),
 )
 wrong(
     "groups_interleaved",
-    "groups_interleaved",
-    "share none",
+    "other_scale",
+    "it lands at 3.04",
     (GROUPS, "padded.reshape(rows, group_size, -1).transpose(1, 2)"),
     ("codes.reshape(rows, -1)", "codes.transpose(1, 2).reshape(rows, -1)"),
 )
-wrong("order_lost", "wrong_codes", "no known mistake", (CODES, f"{CODES}.flip(-1)"))
+wrong("order_lost", "wrong_codes", "off by 14", (CODES, f"{CODES}.flip(-1)"))
 wrong(
     "power_of_two_below",
-    "codes_clipped",
-    "codes end at 7",
+    "other_scale",
+    "it lands at 13.9",
     (SCALES, "2.0 ** (amax / 7).clamp(min=1e-30).log2().floor().bfloat16()"),
 )
 wrong(
     "last_group_cut_off",
     "wrong_return_type",
-    "codes of dtype",
+    "as codes",
     (PADDED, "weight.float()[:, : columns // group_size * group_size]"),
 )
-wrong("padding_kept", "wrong_return_type", "codes of dtype", ("[:, :columns]", ""))
-wrong(
-    "grouped_codes", "wrong_return_type", "codes of dtype", ("codes.reshape(rows, -1)[:, :columns]", "codes")
-)
+wrong("padding_kept", "wrong_return_type", "as codes", ("[:, :columns]", ""))
+wrong("grouped_codes", "wrong_return_type", "as codes", ("codes.reshape(rows, -1)[:, :columns]", "codes"))
 wrong("scales_in_fp32", "wrong_return_type", "float32", (RETURN, f"{RETURN}.float()"))
 wrong("codes_in_fp32", "wrong_return_type", "torch.float32", (".to(torch.int8)", ""))
 wrong(

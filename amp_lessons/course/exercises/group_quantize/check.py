@@ -4,24 +4,23 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any
 
 import torch
 from torch import Tensor
 from torch.nn.functional import pad
 
 from amp_lessons._base.worker.client import Worker
-from amp_lessons.audit import rules
 from amp_lessons.audit.findings import Finding, failed, passed
 from amp_lessons.course.exercises.attempt import Rejected, reject, require_none
 from amp_lessons.course.exercises.bed import LearnersFunction, described, function, require_unchanged, said_of
 from amp_lessons.course.exercises.report import common_findings
+from amp_lessons.course.exercises.required import require_tensor
 from amp_lessons.course.exercises.small_formats import mistakes
 from amp_lessons.formats.dtypes import dtype_name
 
 _HALF_A_STEP = 0.501  # of a scale: a thousandth for a quotient that is rounded to fp32
 _LANDS_FROM = 6.9  # 7, and a scale that is rounded to bf16
-_BY_16_BITS = 0.54  # half a unit of bf16 beside 7 is a 64th of a step, and a scale's own is as much
+_SCALE_ROUNDED = 2.0**-7  # relative, to bf16
 
 
 @dataclass(frozen=True)
@@ -97,22 +96,15 @@ def _answer(group_quantize: LearnersFunction, case: GroupCase) -> tuple[Tensor, 
     returned = group_quantize(weight, case.group_size, about=case.what)
     require_unchanged([weight], [case.weight], "the weights", "compute with a new tensor")
     rows, columns = weight.shape
-    pair = returned if isinstance(returned, tuple | list) and len(returned) == 2 else None
-    if pair is None:
-        raise Rejected(_wrong_type("a pair of codes and scales was", returned, case))
-    for name, value, dtype, shape in (
-        ("codes", pair[0], torch.int8, (rows, columns)),
-        ("scales", pair[1], torch.bfloat16, (rows, -(-columns // case.group_size))),
-    ):
-        if not isinstance(value, Tensor) or value.dtype != dtype or value.shape != shape:
-            raise Rejected(_wrong_type(f"{name} of dtype {dtype} and shape {shape} were", value, case))
-    return pair[0].double(), pair[1].double()
-
-
-def _wrong_type(expected: str, seen: Any, case: GroupCase) -> Finding:
     hint = "codes are int8, scales bf16: pad the inputs to whole groups, reshape to (out, groups, size), and "
     hint += "cut off the padding"
-    return common_findings.wrong_return_type(expected, f"{described(seen)}, {case.what}", hint)
+    if not isinstance(returned, tuple | list) or len(returned) != 2:
+        seen = f"{described(returned)}, {case.what}"
+        raise Rejected(common_findings.wrong_return_type("a pair of codes and scales was", seen, hint))
+    groups = -(-columns // case.group_size)
+    codes = require_tensor(returned[0], torch.int8, (rows, columns), f"as codes {case.what}", hint)
+    scales = require_tensor(returned[1], torch.bfloat16, (rows, groups), f"as scales {case.what}", hint)
+    return codes.double(), scales.double()
 
 
 # --- what is wrong with codes and scales
@@ -140,65 +132,13 @@ def _mistakes(codes: Tensor, scales: Tensor, case: GroupCase) -> Iterator[Findin
     )
     if off <= _HALF_A_STEP and lands_at >= _LANDS_FROM:
         return
-    for theirs, suspect in _other_scales(groups, case):
-        if _near(scales, theirs) and not _near(scales, amax / 7):
-            yield suspect
-    largest = float(quotients.abs().max())
-    if largest > 7 + _HALF_A_STEP:
-        said = f"{what}: a weight is {largest:.3g} times its scale, and codes end at 7"
-        hint = "the largest magnitude of its own group, neighbours in a row, decides, and lands at 7, not -8"
-        yield failed("codes_clipped", said, hint)
-    for how, theirs in (("towards zero", quotients.trunc()), ("down", quotients.floor())):
-        if off > _HALF_A_STEP and torch.equal(case.in_groups(codes), theirs):
-            said = (
-                f"{what}: quotients were rounded {how}, and a weight is off by up to {off:.2f} of its scale"
-            )
-            yield failed("codes_truncated", said, "round() before the cast to int8, which cuts digits off")
-    if _HALF_A_STEP < off <= _BY_16_BITS:
-        before = (groups / (amax / 7).clamp(min=1e-30)[..., None]).round()
-        if (case.in_groups(codes) == before).double().mean() > 0.999:
-            said = (
-                f"{what}: a weight is off by {off:.3f} of its scale: the codes belong to the scale before it "
-            )
-            said += "was rounded to bf16"
-            hint = "round the scale first, and divide by what you return"
-            yield failed("codes_of_another_scale", said, hint)
-        yield mistakes.computed_in_16_bits(what, f"a weight is off by {off:.3f} of its scale")
-    if lands_at < _LANDS_FROM:
-        said = f"{what}: the largest magnitude of a group lands at {lands_at:.3g}, and codes reach 7: of "
-        said += f"15 steps only {2 * round(lands_at) + 1} are used"
-        hint = "divide the largest magnitude of each group by 7; the scale of zeros is below any other"
-        yield failed("codes_unused", said, hint)
-    said = f"{what}: a weight is off by {off:.3g} of its scale, and no known mistake explains it"
-    yield failed("wrong_codes", said, "codes are (groups / scales).round(), in the order of the weights")
-
-
-def _near(scales: Tensor, others: Tensor) -> bool:
-    return scales.shape == others.shape and torch.allclose(scales, others, rtol=2**-7, atol=0.0)
-
-
-def _other_scales(groups: Tensor, case: GroupCase) -> Iterator[tuple[Tensor, Finding]]:
-    """Yield scales of something else than each group's largest magnitude, and what is said of them."""
-    amax, weight, size, what = groups.abs().amax(-1), case.weight.double().abs(), case.group_size, case.what
-    said = (
-        f"a scale is that of the largest number of its group, {what}, and the smallest is further from zero"
-    )
-    yield groups.amax(-1) / 7, rules.loss.signs_ignored(said, "magnitudes decide: abs() before amax")
-    said = f"{what}: all groups of a row have the same scale, that of its largest weight: an outlier costs "
-    said += "the whole row its small weights"
-    hint = "take amax over the last dimension of (out, groups, size), and over no other"
-    for shared in (amax.amax(1, keepdim=True), amax.amax()):
-        yield shared.expand_as(amax) / 7, failed("scale_per_row", said, hint)
-    inverted = "the scales are 7 / amax, where amax / 7 is asked for"
-    yield 7 / amax, mistakes.scale_inverted(what, inverted)
-    if weight.shape[0] % size == 0:
-        said = f"{what}: a scale is that of weights of {size} outputs; a product adds up over inputs, and a "
-        said += "kernel looks for the scale of a part of that sum"
-        hint = "weight has shape (out, in): groups lie along its last dimension"
-        of_outputs = weight.t().unflatten(1, (-1, size)).amax(-1) / 7
-        for theirs in (of_outputs, of_outputs.t()):
-            yield theirs, failed("groups_of_outputs", said, hint)
-    if weight.shape[1] % size == 0:
-        said = f"{what}: a scale is that of every {weight.shape[1] // size}th weight: neighbours share none"
-        hint = "reshape to (out, groups, size): the last dimension runs over neighbours"
-        yield weight.unflatten(1, (size, -1)).amax(1) / 7, failed("groups_interleaved", said, hint)
+    wrong = ((scales * 7 / amax) - 1).abs().nan_to_num(0.0) * (amax > 0)  # where a group is not of zeros
+    if wrong.max() > _SCALE_ROUNDED:
+        seen, top = (float(each.flatten()[int(wrong.argmax())]) for each in (scales, amax))
+        said = f"{what}: a group whose largest magnitude is {top:.3g} has the scale {seen:.3g}, so that it "
+        said += f"lands at {top / seen:.3g}, where {top / 7:.3g} takes it to 7, the last code"
+        hint = "magnitudes, by abs(), of one group's weights decide: neighbours in a row of (out, in)"
+        yield failed("other_scale", said, hint)
+    said = f"{what}: a weight is off by {off:.3g} of its scale"
+    hint = "(groups / scales).round() in fp32, by the scales returned, which bf16 has rounded before"
+    yield failed("wrong_codes", said, hint)

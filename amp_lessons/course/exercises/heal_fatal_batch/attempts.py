@@ -38,8 +38,18 @@ wrong(
     (RETURN, "return (weights @ values).nan_to_num(0.0)"),
 )
 wrong("masked_value_raises", "raised", "without overflow", (FILL, "scores.masked_fill(~allowed, -1e9)"))
-wrong("minus_ten_thousand", "mask_leaks", "have a say", (FILL, "torch.where(allowed, scores, -1e4)"))
-wrong("mask_added", "mask_leaks", "have a say", (FILL, "scores + (~allowed).to(scores.dtype) * -1e4"))
+wrong(
+    "minus_ten_thousand",
+    "mask_leaks",
+    "was not below all scores",
+    (FILL, "torch.where(allowed, scores, -1e4)"),
+)
+wrong(
+    "mask_added",
+    "mask_leaks",
+    "was not below all scores",
+    (FILL, "scores + (~allowed).to(scores.dtype) * -1e4"),
+)
 wrong(
     "lowest_number_added",
     "masked_row_gradient",
@@ -47,7 +57,10 @@ wrong(
     (FILL, "scores + (~allowed).to(scores.dtype) * torch.finfo(scores.dtype).min"),
 )
 wrong(
-    "a_lower_number_added", "mask_leaks", "have a say", (FILL, "scores - (~allowed).to(scores.dtype) * 3e4")
+    "a_lower_number_added",
+    "mask_leaks",
+    "was not below all scores",
+    (FILL, "scores - (~allowed).to(scores.dtype) * 3e4"),
 )
 wrong(
     "lowest_number_of_fp16",
@@ -56,20 +69,25 @@ wrong(
     (FILL, "torch.where(allowed, scores.float(), -65504.0)"),
     (WEIGHTS, "torch.where(allowed, scores.softmax(dim=-1), 0).to(values.dtype)"),
 )
-wrong("scores_clamped", "scores_flattened", "clamped", (SCORES, f"({SCORES}).clamp(min=-1e4)"))
-wrong("scores_clamped_on_both_sides", "scores_flattened", "clamped", (SCORES, f"({SCORES}).clamp(-50, 50)"))
-wrong("scores_clamped_above", "scores_flattened", "far above", (SCORES, f"({SCORES}).clamp(max=3e4)"))
+wrong("scores_clamped", "mask_leaks", "those were made alike", (SCORES, f"({SCORES}).clamp(min=-1e4)"))
+wrong(
+    "scores_clamped_on_both_sides",
+    "mask_leaks",
+    "those were made alike",
+    (SCORES, f"({SCORES}).clamp(-50, 50)"),
+)
+wrong("scores_clamped_above", "wrong_attention", "far above", (SCORES, f"({SCORES}).clamp(max=3e4)"))
 wrong(
     "masked_behind_the_largest_score",
     "mask_leaks",
-    "allowed ones have lost theirs",
+    "was not below all scores",
     (FILL, "(scores.float() - scores.float().amax(-1, keepdim=True)).exp() * allowed"),
     (WEIGHTS, "(scores / scores.sum(-1, keepdim=True).clamp(min=1e-30)).to(values.dtype)"),
 )
 wrong(
     "weights_divided_by_almost_nothing",
     "masked_row_gradient",
-    "division by almost zero",
+    "gradients are not finite",
     (FILL, "scores.softmax(dim=-1) * allowed"),
     (WEIGHTS, "scores / scores.sum(-1, keepdim=True).clamp(min=1e-6)"),
 )
@@ -124,8 +142,8 @@ wrong("detached", "gradients_cut_off", "no gradient", (RETURN, "return (weights 
 
 wrong(
     "mask_times_infinity",
-    "mask_overflows",
-    "their scores",
+    "wrong_attention",
+    "not finite",
     (FILL, "scores + (~allowed).to(scores.dtype) * float('-inf')"),
 )
 

@@ -9,20 +9,19 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from amp_lessons._base.text.describing import describe
 from amp_lessons._base.worker.client import Worker
 from amp_lessons.audit.findings import Finding, passed
 from amp_lessons.audit.rules import dtypes, numbers
 from amp_lessons.course.exercises.attempt import Rejected, reject
-from amp_lessons.course.exercises.bed import LearnersFunction, described, function, require_unchanged
+from amp_lessons.course.exercises.bed import LearnersFunction, function, require_unchanged
 from amp_lessons.course.exercises.patients.products import products_elsewhere
 from amp_lessons.course.exercises.report import common_findings
+from amp_lessons.course.exercises.required import require_tensor
 from amp_lessons.formats.dtypes import dtype_name
 
 _THERE = "amp_lessons.course.exercises.heal_fatal_batch.attention_there:attend"
 _TOLERANCES = {torch.float16: 1e-2, torch.bfloat16: 6e-2, torch.float32: 1e-4}
-_FAINT, _BRIGHT = "two allowed keys far below the others", "two allowed keys far above the others"
-_NAN = "a query of NaN"
+_FAINT, _NAN = "two allowed keys far below the others", "a query of NaN"
 
 
 def judge(worker: Worker, draw: torch.Generator) -> Iterator[Finding]:
@@ -86,7 +85,7 @@ def _cases(draw: torch.Generator) -> Iterator[MaskCase]:
         for about, some, query, keys in (
             ("an empty text whose scores are about -45", False, [6.7, 6.7], [-6.7] * 4),
             (_FAINT, True, [size, size], [0, -size, -0.75 * size, 0]),
-            (_BRIGHT, True, [size, size], [0, size, 0.75 * size, 0]),
+            ("two allowed keys far above the others", True, [size, size], [0, size, 0.75 * size, 0]),
             ("one query with far larger scores than another", True, [size, 2 / size], [0, size, 0, 0]),
         ):
             queries = torch.tensor(query, dtype=dtype)[:, None].expand(1, 3, 2, 1).clone()
@@ -132,12 +131,8 @@ def _result(attend: LearnersFunction, case: MaskCase) -> tuple[Tensor, Any]:
     told, _ = attend.called_by(_THERE, *inputs, about=case.what, extra=(_weights(case),))
     require_unchanged(inputs, given, "queries, keys, values or the mask", "compute with new tensors")
     result, queries = told["returned"], case.given[0]
-    if not isinstance(result, Tensor) or (result.dtype, result.shape) != (queries.dtype, queries.shape):
-        reject(
-            "wrong_return_type",
-            f"{describe(queries)} was expected {case.what}, not {described(result)}",
-            "return weights @ values, with weights in the dtype of values",
-        )
+    hint = "return weights @ values, with weights in the dtype of values"
+    result = require_tensor(result, queries.dtype, queries.shape, case.what, hint)
     if mistake := products_elsewhere(told["products"], queries.dtype, f"{case.what}, matrix products"):
         raise Rejected(mistake)
     return result, told["gradients"]
@@ -160,54 +155,29 @@ def _require_values(result: Tensor, case: MaskCase) -> None:
     right = _attended(queries, keys, values, allowed)
     if case.near(result, right):
         return
-    if not result.isfinite().all():
-        reject(
-            "mask_overflows",
-            f"{case.what}, rows that may see keys are not finite: inf or NaN was made of their scores",
-            "put a number in the place of hidden scores; what is added overflows, and inf times zero is NaN",
-        )
-    if case.about in (_FAINT, _BRIGHT) and case.near(result, _attended(0 * queries, keys, values, allowed)):
-        reject(
-            "scores_flattened",
-            f"{case.what}, allowed keys of different scores have equal weights: scores so large were "
-            "clamped, or rounded, to the same number",
-            "leave the scores of allowed keys as they are; only hidden ones need another number",
-        )
-    leaks = case.near(result, _attended(queries, keys, values, allowed | True))
-    if leaks or case.about == _FAINT:
-        said = f"{case.what}, keys that are not allowed have a say"
+    finite, leaking = bool(result.isfinite().all()), _attended(queries, keys, values, allowed | True)
+    off = f"off by {float((result.double() - right).abs().max()):.2g}" if finite else "not finite"
+    said = f"{case.what}, rows that may see keys are {off}"
+    if finite and (case.about == _FAINT or case.near(result, leaking)):
+        said += ": what softmax saw for hidden keys was not below all scores, or those were made alike"
         hint = "take the lowest number of the scores' dtype, torch.finfo(dtype).min, or -inf with care"
-        if leaks:
-            said += ": softmax saw their scores, or the number that was put in their place, and it was not "
-            said += "below those of the allowed ones"
-        else:
-            said += ", or allowed ones have lost theirs: what softmax saw in place of hidden scores was not "
-            said += "below those of allowed ones, or they became 0"
-            hint += ", and let softmax subtract the largest allowed score"
         reject("mask_leaks", said, hint)
-    reject(
-        "wrong_attention",
-        f"{case.what}, the result is off by {float((result.double() - right).abs().max()):.2g}",
-        "keep the scores, softmax and products of the code you were given: only the mask is wrong",
-    )
+    hint = "put the lowest number of the scores' dtype in the place of hidden scores, and leave the others "
+    hint += "as they are: what is added or multiplied may overflow, what is clamped makes scores alike"
+    reject("wrong_attention", said, hint)
 
 
 def _require_gradients(found: Any, case: MaskCase) -> None:
     queries, keys, values = wide = [each.double().requires_grad_() for each in case.given]
     right = torch.autograd.grad((_attended(queries, keys, values, case.allowed) * _weights(case)).sum(), wide)
-    cut = [
-        name for name, each in zip(("queries", "keys", "values"), found or (), strict=False) if each is None
-    ]
+    names = "queries", "keys", "values"
+    cut = [name for name, each in zip(names, found or (), strict=False) if each is None]
     if found is None or cut:
         raise Rejected(common_findings.gradients_cut_off(case.what, " and ".join(cut)))
     if not all(gradient.isfinite().all() for gradient in found):
-        reject(
-            "masked_row_gradient",
-            f"{case.what}, the result is right, and gradients are not finite: backward meets an inf or NaN "
-            "that does not show, in what a mask or torch.where leaves out or behind a division by almost "
-            "zero, and zero times that is NaN",
-            "see to it that no NaN arises, instead of replacing it afterwards",
-        )
+        said = f"{case.what}, the result is right, gradients are not finite: backward meets inf or NaN"
+        hint = "see to it that no NaN arises, instead of replacing it afterwards: zero times NaN is NaN"
+        reject("masked_row_gradient", said, hint)
     if not all(case.near(seen, wanted, 5.0) for seen, wanted in zip(found, right, strict=True)):
         what = f"{case.what}, the result is right, and its gradients are not"
         reject("attention_gradients", what, "leave out detach, .data and no_grad")

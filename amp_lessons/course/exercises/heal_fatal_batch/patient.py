@@ -9,15 +9,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from amp_lessons.course.exercises.patients.case import (
-    Case,
-    Curve,
-    Diagnosis,
-    Observed,
-    Sighting,
-    names,
-    pieces,
-)
+from amp_lessons.course.exercises.patients.case import Case, Curve, Observed, names, pieces
 from amp_lessons.course.material.data import LabelledImages, batches, digits
 from amp_lessons.course.material.models import CLASSES, seeded
 
@@ -72,50 +64,8 @@ def shows(seen: Observed) -> bool:
     return bool(5 < count < len(losses) and good[:count].all() and falls)
 
 
-CASE = Case(
-    silent=False,
-    symptom="The loss falls as it should, is NaN at one batch, and NaN ever after; in fp32 the same batches "
-    "do no harm.",
-    code="masked_row_nan",
-    diagnoses=(
-        Diagnosis(
-            "-1e9 becomes -inf in fp16, and a query without any key to see has no finite maximum to subtract",
-            "On a CPU, torch.where says nothing of it; rows with one key at least bear -inf, and the batch "
-            "has one without.",
-            right=True,
-        ),
-        Diagnosis(
-            "the scores overflow, because they are divided by the root of the width too late",
-            "Scores of a few units are far from 65,504, before the division too; and then earlier batches "
-            "would fail.",
-        ),
-        Diagnosis(
-            "gradients overflow in fp16, because the loss is not scaled",
-            "The loss itself is NaN at that batch, before any backward pass through it.",
-        ),
-        Diagnosis(
-            "softmax in fp16 sums too many terms",
-            "A sum of at most eight terms, none of them above 1, cannot overflow.",
-        ),
-        Diagnosis(
-            "the learning rate is too high, and training diverges",
-            "Before it diverges a loss grows; this one falls until it is NaN.",
-        ),
-    ),
-    seen_at=(
-        Sighting(
-            "https://github.com/google/flax/issues/982",
-            "Attention with a mask gives NaN in fp16, and is right in fp32 and bf16.",
-        ),
-        Sighting(
-            "https://github.com/huggingface/transformers/pull/17306",
-            "The lowest number of fp16, added to a score of -16, is -inf again: rows of padding gave NaN.",
-        ),
-        Sighting(
-            "https://github.com/bentrevett/pytorch-seq2seq/issues/191",
-            "A tutorial's -1e10 does not fit; -inf instead gave NaN losses, so -1e4 was advised.",
-        ),
-    ),
+CASE = Case.beside(
+    __file__,
     observe=observe,
     shows=shows,
     choices=(

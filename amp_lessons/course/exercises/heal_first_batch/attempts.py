@@ -30,22 +30,27 @@ wrong(
     "blank row",
     (EPS, "mean_square + torch.tensor(eps, dtype=x.dtype)"),
 )
-wrong("a_larger_eps", "eps_replaced", "another function", (EPS, "mean_square + max(eps, 1e-4)"))
-wrong("eps_of_the_dtype", "eps_replaced", "another function", (EPS, "mean_square + torch.finfo(x.dtype).eps"))
+wrong("a_larger_eps", "eps_not_added", "as if eps were 0.0001", (EPS, "mean_square + max(eps, 1e-4)"))
+wrong(
+    "eps_of_the_dtype",
+    "eps_not_added",
+    "as if eps were 1.2e-07",
+    (EPS, "mean_square + torch.finfo(x.dtype).eps"),
+)
 wrong(
     "eps_outside_the_root",
-    "eps_not_added",
-    "outside the root",
+    "wrong_normalisation",
+    "off by 1",
     ("torch.sqrt(mean_square + eps)", "(torch.sqrt(mean_square) + eps)"),
 )
 wrong(
     "clamped_in_fp16",
-    "eps_not_added",
-    "floor",
+    "wrong_normalisation",
+    "off by 0.57",
     (SQUARE, "x.square()"),
     (EPS, "mean_square.clamp(min=eps)"),
 )
-wrong("clamped_in_fp32", "eps_not_added", "floor", (EPS, "mean_square.clamp(min=eps)"))
+wrong("clamped_in_fp32", "wrong_normalisation", "off by 0.57", (EPS, "mean_square.clamp(min=eps)"))
 wrong(
     "nan_to_num",
     "eps_vanishes",
@@ -66,7 +71,7 @@ wrong(
 wrong(
     "where_in_fp32_without_eps",
     "eps_not_added",
-    "left out",
+    "as if eps were",
     (EPS, "mean_square"),
     (RETURN, "return torch.where(x == 0, x, scaled).to(x.dtype)"),
 )
@@ -97,7 +102,7 @@ wrong(
 wrong(
     "divided_by_the_largest_first",
     "eps_not_added",
-    "division by 0",
+    "a blank row gives NaN",
     (SQUARE, "(x.float() / x.float().abs().amax(-1, keepdim=True)).square()"),
 )
 wrong("without_eps", "eps_not_added", "a blank row gives NaN", (EPS, "mean_square"))
@@ -116,7 +121,7 @@ wrong(
 )
 
 
-@TABLE.mistake("eps_not_added", "floor")
+@TABLE.mistake("eps_not_added", "as if eps were")
 def by_normalize(x, eps=1e-8):
     return F.normalize(x, dim=-1, eps=eps) * x.shape[-1] ** 0.5
 

@@ -9,14 +9,14 @@ from typing import Any, NoReturn
 import torch
 from torch import Tensor
 
-from amp_lessons._base.text.describing import describe
 from amp_lessons._base.worker.client import Worker
 from amp_lessons.audit.findings import Finding, passed
 from amp_lessons.audit.rules.dtypes import nan_hidden
 from amp_lessons.audit.rules.numbers import eps_vanishes
 from amp_lessons.course.exercises.attempt import Rejected, reject
-from amp_lessons.course.exercises.bed import described, function
+from amp_lessons.course.exercises.bed import function, require_unchanged
 from amp_lessons.course.exercises.report import common_findings
+from amp_lessons.course.exercises.required import require_tensor
 from amp_lessons.formats.dtypes import dtype_name
 
 _TOLERANCES = {torch.float32: 1e-5, torch.float16: 2e-3, torch.bfloat16: 2e-2}
@@ -91,26 +91,10 @@ def _normalised(x: Tensor, eps: float | Tensor) -> Tensor:
     return x / (x.square().mean(-1, keepdim=True) + eps).sqrt()
 
 
-def _suspects(x: Tensor, eps: float) -> dict[str, Tensor]:
-    """Return what comes of an eps in another place."""
-    square = x.square().mean(-1, keepdim=True)
-    return {
-        "put outside the root": x / (square.sqrt() + eps),
-        "made a floor of the mean square": x / square.clamp(min=eps).sqrt(),
-        "left out, or made a floor that no row reaches": x / square.sqrt(),
-    }
-
-
 def _required(result: Any, given: Tensor, case: RowsCase) -> Tensor:
-    if not torch.equal(given.nan_to_num(), case.x.nan_to_num()):
-        reject("inputs_changed", "x was changed in place", "compute with new tensors")
-    if not isinstance(result, Tensor) or (result.dtype, result.shape) != (case.x.dtype, case.x.shape):
-        reject(
-            "wrong_return_type",
-            f"{describe(case.x)} was expected for {case.what}, not {described(result)}",
-            "what is computed in fp32 in between is cast back to x.dtype at the end",
-        )
-    return result
+    require_unchanged([given], [case.x], "the numbers of x", "compute with new tensors")
+    hint = "what is computed in fp32 in between is cast back to x.dtype at the end"
+    return require_tensor(result, case.x.dtype, case.x.shape, f"for {case.what}", hint)
 
 
 def _require_values(seen: Tensor, case: RowsCase) -> None:
@@ -123,30 +107,16 @@ def _require_values(seen: Tensor, case: RowsCase) -> None:
 
 def _reject(seen: Tensor, x: Tensor, case: RowsCase) -> NoReturn:
     """Say what is wrong of rows (rows, width) that are."""
-    where, half, formula = (
-        f"for {case.what}",
-        dtype_name(case.x.dtype),
-        "x / sqrt(mean of x² + eps), in each row",
-    )
+    where, half = f"for {case.what}", dtype_name(case.x.dtype)
+    formula = "x / sqrt(mean of x² + eps), in each row, with the eps given, and computed where it is not lost"
     off = float((seen - _normalised(x, case.eps)).abs().max())
     blank_is_nan = bool(seen[~x.any(-1)].isnan().any())
-    if case.x.dtype == torch.float32 and case.about == _FAINT:
-        for how, suspect in _suspects(x, case.eps).items():
-            if not case.off(seen, suspect).any():
-                reject("eps_not_added", f"{where}, rows come out as if eps were {how}", formula)
+    if case.x.dtype == torch.float32:
         used = ((x / seen).square() - x.square().mean(-1, keepdim=True)).median()
-        if used > 2 * case.eps and not case.off(seen, _normalised(x, used)).any():
-            reject(
-                "eps_replaced",
-                f"{where}, rows come out as if eps were {used:.2g}: that is no longer NaN, and another "
-                "function, which takes faint rows for blank ones",
-                "leave eps as it was asked for, and compute where it is not rounded away",
-            )
-    if case.x.dtype == torch.float32 and blank_is_nan:
-        how = "it is not added to the mean square, or a division by 0 comes before that"
-        reject(
-            "eps_not_added", f"{where}, a blank row gives NaN, and fp32 holds the eps given: {how}", formula
-        )
+        if blank_is_nan:
+            reject("eps_not_added", f"{where}, a blank row gives NaN, and fp32 holds the eps given", formula)
+        if case.about == _FAINT and not case.off(seen, _normalised(x, used)).any():
+            reject("eps_not_added", f"{where}, rows come out as if eps were {float(used):.2g}", formula)
     if blank_is_nan or (case.x.dtype == torch.float16 and case.about == _FAINT):
         lost = "a blank row gives NaN" if blank_is_nan else "rows are wrong, and in fp32 they are not"
         smallest = torch.finfo(case.x.dtype).smallest_normal * torch.finfo(case.x.dtype).eps

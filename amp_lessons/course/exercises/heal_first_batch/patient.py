@@ -8,15 +8,7 @@ from typing import Any
 import torch
 import torch.nn.functional as F
 
-from amp_lessons.course.exercises.patients.case import (
-    Case,
-    Curve,
-    Diagnosis,
-    Observed,
-    Sighting,
-    names,
-    pieces,
-)
+from amp_lessons.course.exercises.patients.case import Case, Curve, Observed, names, pieces
 from amp_lessons.course.material.data import LabelledImages, batches, digits
 from amp_lessons.course.material.models import digits_classifier
 from amp_lessons.devices import default_device
@@ -51,44 +43,8 @@ def shows(seen: Observed) -> bool:
     return bool(torch.tensor(seen.curve("loss")).isnan().all())
 
 
-CASE = Case(
-    silent=False,
-    symptom="The loss is NaN from the first batch on, although the images are good and the weights as "
-    "fresh as ever; in fp32 and in bf16 the same code trains.",
-    code="eps_vanishes",
-    diagnoses=(
-        Diagnosis(
-            "eps is 0 in fp16, and a blank row is divided by the root of 0",
-            "1e-8 is below the smallest number of fp16, and most of these images have a column without ink.",
-            right=True,
-        ),
-        Diagnosis(
-            "the squares overflow in fp16",
-            "Pixels lie between 0 and 1, so no square of theirs is above 1, and the mean is below it.",
-        ),
-        Diagnosis(
-            "the mean of the squares has too few digits in fp16",
-            "Three digits make an error of a thousandth, and no NaN.",
-        ),
-        Diagnosis(
-            "the gradients overflow, and make NaN of the weights",
-            "The first loss is NaN already, before there has been a backward pass.",
-        ),
-    ),
-    seen_at=(
-        Sighting(
-            "https://github.com/pytorch/pytorch/issues/32137",
-            "PyTorch's own normalize, whose eps of 1e-12 is 0 in fp16, gives NaN where the norm is 0.",
-        ),
-        Sighting(
-            "https://github.com/huggingface/diffusers/pull/13316",
-            "Four RMS norms made of it had to be taken to fp32, for slices whose norm is zero.",
-        ),
-        Sighting(
-            "https://github.com/google-deepmind/optax/issues/1754",
-            "The same eps in Adam: in fp16, a gradient that is exactly zero makes NaN of a weight.",
-        ),
-    ),
+CASE = Case.beside(
+    __file__,
     observe=observe,
     shows=shows,
     choices=(

@@ -105,7 +105,7 @@ wrong("autocast_over_bf16_weights", "updates_rounded_away", "1.weight", (SGD, TO
 wrong(
     "a_copy_is_trained",
     "trained_elsewhere",
-    "lost when",
+    "whatever was trained is lost",
     (SGD, "    import copy\n\n    model = copy.deepcopy(model)\n" + SGD),
 )
 wrong("losses_not_divided", "losses_wrong", "in fp32", ("total / len(loader)", "total"))
@@ -113,11 +113,11 @@ wrong("losses_as_tensors", "wrong_return_type", "list", ("total += loss.item()",
 wrong(
     "one_step_per_epoch",
     "batches_without_step",
-    "only 4 different",
+    "only 4 sets",
     (STEP, ""),
     ("        history", STEP[4:] + "        history"),
 )
-wrong("epochs_halved", "batches_without_step", "only 60 different", ("range(epochs)", "range(epochs // 2)"))
+wrong("epochs_halved", "batches_without_step", "only 60 sets", ("range(epochs)", "range(epochs // 2)"))
 
 
 STEP_EVERY_SECOND = (
@@ -129,11 +129,11 @@ STEP_EVERY_SECOND = (
     ("            optimizer.zero_grad()\n", ""),
     ("for inputs, targets in loader", "for i, (inputs, targets) in enumerate(loader)"),
 )
-wrong("every_second_batch_with_their_sum", "batches_without_step", "only 60 different", *STEP_EVERY_SECOND)
+wrong("every_second_batch_with_their_sum", "batches_without_step", "only 60 sets", *STEP_EVERY_SECOND)
 wrong(
     "their_mean_at_twice_the_rate",
     "batches_without_step",
-    "only 60 different",
+    "only 60 sets",
     *STEP_EVERY_SECOND,
     ("lr=lr", "lr=2 * lr"),
     ("loss.backward()", "(loss / 2).backward()"),
@@ -143,7 +143,7 @@ wrong("much_weight_decay", "moved_too_far", "times as far", ("lr=lr", "lr=lr, we
 wrong(
     "gradients_clipped",
     "moved_too_little",
-    "too small",
+    "came 26%",
     (STEP, "            torch.nn.utils.clip_grad_norm_(model.parameters(), 0.5)\n" + STEP),
 )
 wrong(
@@ -211,7 +211,7 @@ def masters_kept_from_call_to_call(model, loader, loss_fn, epochs, lr, masters={
     return history
 
 
-@TABLE.mistake("trained_elsewhere", "lost when")
+@TABLE.mistake("trained_elsewhere", "whatever was trained is lost")
 def masters_never_copied_back(model, loader, loss_fn, epochs, lr):
     masters = [p.detach().clone() for p in model.parameters()]
     model.to(torch.bfloat16)
@@ -326,15 +326,15 @@ def parametrized_by_functional_call(model, loader, loss_fn, epochs, lr):
 broken(
     "rounded_before_each_batch",
     "moved_too_little",
-    "before each batch",
+    "came 1%",
     (TO_BF16, ""),
     ("optimizer.zero_grad()\n", "optimizer.zero_grad()\n            model.to(torch.bfloat16)\n"),
     ("loss.backward()\n", "loss.backward()\n            model.float()\n"),
 )
 broken(
     "kahan_with_the_wrong_sign",
-    "moved_elsewhere",
-    "opposite way",
+    "moved_too_little",
+    "came -18%",
     ("    history = []\n", "    history, left = [], {}\n"),
     (STEP, KAHAN.replace("step - (new - p)", "(new - p) - step")),
 )

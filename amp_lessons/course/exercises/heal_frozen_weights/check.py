@@ -68,12 +68,9 @@ def _in_fp32(model: nn.Module, loader: list[tuple[Tensor, Tensor]], epochs: int)
 def _require_steps(different: int, batches: int) -> None:
     """Reject a training whose batches did not all meet other weights: a step moves a hundred of them."""
     if 1 < different < batches:
-        reject(
-            "batches_without_step",
-            f"only {different} different sets of weights were multiplied, where {batches} batches ask for as "
-            "many: a step did not follow each of them",
-            "make one step for each batch, with its own gradient and the learning rate given",
-        )
+        said = f"only {different} sets of weights were multiplied, and {batches} batches ask for as many"
+        hint = "make one step for each batch, with its own gradient and the learning rate given"
+        reject("batches_without_step", said, hint)
 
 
 def _require_unspoilt(told: Any, loader: list[tuple[Tensor, Tensor]], start: dict[str, Tensor]) -> None:
@@ -83,64 +80,38 @@ def _require_unspoilt(told: Any, loader: list[tuple[Tensor, Tensor]], start: dic
     for name, before in start.items():
         now = told["parameters"].get(name)
         if now is None or now.shape != before.shape or not now.isfinite().all():
-            reject(
-                "weights_spoilt",
-                f"after training, the model's parameter {name} is missing, of another shape, or not finite",
-                "leave the trained weights in the model's own parameters, in fp32 or in bf16",
-            )
+            said = f"after training, the parameter {name} is missing, of another shape, or not finite"
+            hint = "leave the trained weights in the model's own parameters, in fp32 or in bf16"
+            reject("weights_spoilt", said, hint)
 
 
 def _require_moved(now: dict[str, Tensor], start: dict[str, Tensor], ways: dict[str, Tensor]) -> None:
     """Reject a training in which a parameter came less, or more, than most of the way that it has in fp32."""
     still = {name: (now[name] == each) | (now[name] == each.bfloat16()) for name, each in start.items()}
     if all(each.all() for each in still.values()):
-        reject(
-            "trained_elsewhere",
-            "the model that was passed in has the weights it began with: whatever was trained is lost when "
-            "the function returns",
-            "copy what was trained back into the model's parameters after each step",
-        )
-    lengths = {name: float((now[name] - start[name]).norm() / way.norm()) for name, way in ways.items()}
-    most = max(lengths, key=lengths.__getitem__)
+        said = "the model that was passed in has the weights it began with: whatever was trained is lost"
+        hint = "copy what was trained back into the model's parameters after each step"
+        reject("trained_elsewhere", said, hint)
+    hint = "make the updates of plain SGD, one for each batch: learning rate times gradient, no "
+    hint += "weight decay; and keep what they add up to in fp32, from the first batch to the last"
+    moved = {name: now[name] - each for name, each in start.items()}
+    lengths = {name: float(moved[name].norm() / way.norm()) for name, way in ways.items()}
+    shares = {name: float((moved[name] * way).sum() / way.norm() ** 2) for name, way in ways.items()}
+    most, least = max(lengths, key=lengths.__getitem__), min(shares, key=shares.__getitem__)
     if lengths[most] > _MOST:
-        reject(
-            "moved_too_far",
-            f"{most} came {lengths[most]:.3g} times as far as plain SGD takes it with this learning rate",
-            "make the same updates as before, of the same size and no others (weight decay, say), and keep "
-            "what they add up to",
-        )
-    shares = {
-        name: float(((now[name] - start[name]) * way).sum() / way.norm() ** 2) for name, way in ways.items()
-    }
-    least = min(shares, key=shares.__getitem__)
-    if shares[least] < _LEAST:
-        _reject_lost(least, shares[least], still[least])
-
-
-def _reject_lost(name: str, share: float, still: Tensor) -> None:
-    """Say why a parameter came too little of its way, of which ``still`` tells the numbers that stayed."""
-    came = f"{name} came {share:.0%} of the way that it comes in fp32"
-    if share < -0.03:  # more than rounding at random does
-        reject(
-            "moved_elsewhere",
-            f"{came}: it went the opposite way, as where an update, or what rounding cut off of it, has the "
-            "wrong sign, or weight decay outweighs the updates",
-            "take the learning rate times the gradient off, and nothing else; what rounding cut off of an "
-            "update is the update minus the change that it made",
-        )
-    if still.float().mean() >= 0.1:
-        count = f"{int(still.sum())} of its {still.numel()} numbers are what they were"
-        lost = rules.dtypes.updates_rounded_away(f"{came}, and {count}", "16-bit")
-        if still.all():
-            lost = replace(lost, message=f"{lost.message}. Or no optimizer was given this parameter")
-        raise Rejected(lost)
-    reject(
-        "moved_too_little",
-        f"{came}, and all of it moved: updates are missing or too small, are rounded away after all, as "
-        "where fp32 weights become bf16 before each batch, or weight decay, say, works against them",
-        "make the updates of plain SGD and no others, one for each batch: learning rate times gradient; and "
-        "keep what they add up to in fp32, from the first batch to the last",
-    )
+        reject("moved_too_far", f"{most} moved {lengths[most]:.3g} times as far as plain SGD takes it", hint)
+    if shares[least] >= _LEAST:
+        return
+    kept = still[least]
+    came = f"{least} came {shares[least]:.0%} of the way that it comes in fp32"
+    counted = f"{int(kept.sum())} of its {kept.numel()} numbers are what they were"
+    # a few numbers stay by chance, and less than nothing is more than rounding at random
+    if shares[least] < -0.03 or kept.float().mean() < 0.1:
+        reject("moved_too_little", f"{came}, and {counted}", hint)
+    lost = rules.dtypes.updates_rounded_away(f"{came}, and {counted}", "16-bit")
+    if kept.all():
+        lost = replace(lost, message=f"{lost.message}. Or no optimizer was given this parameter")
+    raise Rejected(lost)
 
 
 def _require_losses(history: Any, losses: list[float]) -> None:
@@ -150,8 +121,5 @@ def _require_losses(history: Any, losses: list[float]) -> None:
     right = [math.isclose(a, b, rel_tol=_LOSS_TOLERANCE) for a, b in zip(history, losses, strict=False)]
     if len(history) != len(losses) or not all(right):
         seen, wanted = (", ".join(f"{each:.3g}" for each in values[:8]) for values in (history, losses))
-        reject(
-            "losses_wrong",
-            f"the losses returned are {seen}, and those of the same training in fp32 {wanted}",
-            "return the mean of the batches' losses, one number for each epoch",
-        )
+        said = f"the losses returned are {seen}, and those of the same training in fp32 {wanted}"
+        reject("losses_wrong", said, "return the mean of the batches' losses, one number for each epoch")

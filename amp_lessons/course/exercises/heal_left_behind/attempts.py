@@ -140,7 +140,12 @@ wrong(
     ("        step()\n", ""),
     (UPDATE, UPDATE + "\n        step()"),
 )
-wrong("last_weights_returned", "wrong_average", "last step", (UPDATE, "average[name].copy_(parameter)"))
+wrong(
+    "last_weights_returned",
+    "wrong_average",
+    "came 165% of its way",
+    (UPDATE, "average[name].copy_(parameter)"),
+)
 wrong(
     "in_fp64",
     "wrong_return_type",
@@ -180,7 +185,7 @@ def by_averaged_model(model, step, steps, decay):
 wrong(
     "no_copy_where_nothing_is_averaged",
     "shares_memory",
-    "memory of its own",
+    "with the model or in a later call",
     (
         "    average =",
         "    if steps == 0:\n        return {n: p.detach().float() for n, p in model.named_parameters()}\n    average =",
@@ -255,7 +260,7 @@ STEP = "    for _ in range(steps):\n        step()\n"
 wrong(
     "begins_after_the_first_step",
     "wrong_average",
-    "begins with the weights after the first step",
+    "came 101%",
     (
         STEP,
         "    for n in range(steps):\n        step()\n        if n == 0:\n"
@@ -265,7 +270,7 @@ wrong(
 wrong(
     "begins_with_zeros",
     "wrong_average",
-    "begins with zeros",
+    "came -215%",
     (COPY, "torch.zeros_like(parameter, dtype=torch.float32)"),
 )
 wrong(

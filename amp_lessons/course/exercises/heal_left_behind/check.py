@@ -14,6 +14,7 @@ from amp_lessons.audit.findings import Finding, passed
 from amp_lessons.course.exercises.attempt import Rejected, reject
 from amp_lessons.course.exercises.bed import asked, described, function
 from amp_lessons.course.exercises.heal_left_behind.training_there import network
+from amp_lessons.course.exercises.report import common_findings
 from amp_lessons.formats.dtypes import dtype_name
 
 _THERE = "amp_lessons.course.exercises.heal_left_behind.training_there"
@@ -47,12 +48,9 @@ def judge(worker: Worker, draw: torch.Generator) -> Iterator[Finding]:
         _require_average(seen["returned"], history, decay, what)
         returned.append(seen["returned"])
     if not all(map(_same, returned, asked(worker, f"{_THERE}:afterwards"))):
-        reject(
-            "shares_memory",
-            "an average, right when it was returned, has changed since, with the model's weights or in "
-            "a later call: it has no memory of its own",
-            "clone what may already be in fp32, and keep nothing between calls, as a default argument would",
-        )
+        said = "an average, right when it was returned, has changed since, with the model or in a later call"
+        hint = "clone what may be in fp32 already; keep nothing between calls, as a default argument would"
+        reject("shares_memory", said, hint)
     yield passed("average", "the average comes as far as in fp64, of weights in bf16, in fp16 and in fp32")
     yield passed("step", "step() is called as often as asked for, and the model is left as training left it")
 
@@ -72,34 +70,19 @@ def _averaged(history: Tensor, decay: float) -> Tensor:
     return value
 
 
-def _suspects(history: Tensor, decay: float) -> dict[str, Tensor]:
-    """Return what comes out of known mistakes."""
-    start, later = history[:1], history[1:]
-    return {
-        "the average begins with the weights after the first step": _averaged(later, decay),
-        "it takes in the weights before each step": _averaged(torch.cat([start, history[:-1]]), decay),
-        "the average begins with zeros": _averaged(torch.cat([0 * start, later]), decay),
-        "decay is the share of the weight, and not of the average": _averaged(history, 1 - decay),
-        "all weights count alike": history.double().mean(0),
-        "only the weights after the last step count": history[-1].double(),
-    }
-
-
 def _require_trained(seen: dict[str, Any], history: Tensor, what: str) -> None:
     steps = len(history) - 1
     if seen["called"] != steps:
-        reject(
-            "steps_miscounted",
-            f"step() was called {seen['called']} times instead of {steps}",
-            "one call for each step, and one update of the average behind it",
-        )
+        said = f"step() was called {seen['called']} times instead of {steps}"
+        reject("steps_miscounted", said, "one call for each step, and one update of the average behind it")
     if seen["weights"].dtype != history.dtype:
         left = f"{what}, the model is in {dtype_name(seen['weights'].dtype)} when your code returns"
         reject("inputs_changed", left, "cast each weight that the average takes, not the model")
     if not torch.equal(seen["weights"], history[-1]):
         left = f"the model's weights were changed by something else than step(), {what}"
-        hint = "the average needs memory of its own, and .float() makes none of what is in fp32 already"
-        reject("inputs_changed", left, f"leave them alone; {hint}")
+        reject(
+            "inputs_changed", left, "give the average memory of its own: .float() makes none of what is fp32"
+        )
 
 
 def _require_tensors(found: Any, has_graph: bool) -> None:
@@ -111,13 +94,10 @@ def _require_tensors(found: Any, has_graph: bool) -> None:
             fp32 = isinstance(each, Tensor) and (each.dtype, each.shape) == (torch.float32, _SHAPES[name])
             wrong += [] if fp32 else [f"with {described(each)} as {name}"]
     if wrong or has_graph:
-        reject(
-            "wrong_return_type",
-            f"a dict with a tensor for each of {', '.join(_SHAPES)} was expected, in fp32, of its shape and "
-            f"without a graph, not {described(found)} {', '.join(wrong) or 'with a graph'}",
-            "take the names from model.named_parameters(), keep the average in fp32, and update it under "
-            "torch.no_grad()",
-        )
+        asked = f"a dict of tensors in fp32, without a graph and of the shapes of {', '.join(_SHAPES)}, was"
+        hint = "take the names from model.named_parameters(), and update the average under torch.no_grad()"
+        seen = f"{described(found)} {', '.join(wrong) or 'with a graph'}"
+        raise Rejected(common_findings.wrong_return_type(asked, seen, hint))
 
 
 def _require_average(found: dict[str, Tensor], history: Tensor, decay: float, what: str) -> None:
@@ -129,24 +109,19 @@ def _require_average(found: dict[str, Tensor], history: Tensor, decay: float, wh
     share = float((seen - start) @ way / (way @ way)) if way.any() else 1.0
     came = f"{what} with decay={decay} the average came {share:.0%} of its way"
     half = dtype_name(history.dtype)
-    if history.dtype == torch.float32:
-        for mistake, result in _suspects(history, decay).items() if len(history) > 1 else ():
-            if torch.allclose(seen, result, rtol=1e-4, atol=1e-6):
-                hint = "begin with the weights from before the first step, and take in those after each step"
-                reject("wrong_average", f"{came}: it is what comes out if {mistake}", hint)
-    elif (seen == right.to(history.dtype)).double().mean() > 0.9:  # between two numbers, either may come out
-        in_the_end = f"is what the right one becomes when it is rounded to {half} in the end"
-        reject("wrong_average", f"{came}, and {in_the_end}", "leave the result in fp32")
-    elif torch.equal(seen, seen.to(history.dtype).double()):
+    in_half = history.dtype != torch.float32
+    if (
+        in_half and (seen == right.to(history.dtype)).double().mean() > 0.9
+    ):  # between two numbers, either may come out
+        rounded = f"{came}, and is what the right one becomes when it is rounded to {half} in the end"
+        reject("wrong_average", rounded, "leave the result in fp32")
+    if in_half and torch.equal(seen, seen.to(history.dtype).double()):
         rounded = "the average, or decay, is" if torch.equal(seen, start) else "the average is"
         numbers = f"{came}, and each of its numbers is one that {half} has"
         raise Rejected(rules.numbers.average_stuck(numbers, half, rounded))
-    reject(
-        "wrong_average",
-        f"{came}, and is off by more than a hundredth of it",
-        "after each step, average = decay * average + (1 - decay) * weight, with every product and "
-        "difference in fp32; in each call it begins anew, with the weights from before the first step",
-    )
+    hint = "begin anew in each call, with the weights from before the first step; after each step, average = "
+    hint += "decay * average + (1 - decay) * weight, with every product and difference in fp32"
+    reject("wrong_average", f"{came}, and is off by more than a hundredth of it", hint)
 
 
 def _same(one: dict[str, Tensor], other: Any) -> bool:

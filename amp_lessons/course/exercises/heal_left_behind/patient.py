@@ -11,7 +11,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from amp_lessons.course.exercises.patients.case import Case, Diagnosis, Observed, Sighting, names, pieces
+from amp_lessons.course.exercises.patients.case import Case, Observed, names, pieces
 from amp_lessons.course.material.data import digits
 from amp_lessons.course.material.models import PIXELS
 from amp_lessons.devices import default_device
@@ -64,49 +64,8 @@ def shows(seen: Observed) -> bool:
     return seen.numbers[_MODEL] < 0.3 and seen.numbers[_AVERAGE] > 0.8
 
 
-CASE = Case(
-    silent=True,
-    symptom="The model learns, and its moving average, which ought to follow it, is as wrong as the model "
-    "was before training.",
-    code="average_stuck",
-    diagnoses=(
-        Diagnosis(
-            "what one step adds to the average is below half a spacing of its 16-bit format",
-            "The average is a copy of weights in bf16, so it is in bf16 too, and is rounded back in every "
-            "step.",
-            right=True,
-        ),
-        Diagnosis(
-            "the average is updated before the step, and so lags behind by one",
-            "step() stands before the update; and one step of five hundred would not show.",
-        ),
-        Diagnosis(
-            "the copies share memory with the weights",
-            "Then the average would be the model, and as good as it is.",
-        ),
-        Diagnosis(
-            "decay is too close to 1 for so few steps",
-            "At 0.995 the first weights count for 0.995^500 of the average: less than a tenth.",
-        ),
-        Diagnosis(
-            "the model's own weights do not move in bf16",
-            "They do: the model learns, for its updates add up in fp32 before they are rounded.",
-        ),
-    ),
-    seen_at=(
-        Sighting(
-            "https://github.com/d8ahazard/sd_dreambooth_extension/pull/1415",
-            "Nearly all updates of an average in fp16 or bf16 are rounded down to nothing.",
-        ),
-        Sighting(
-            "https://github.com/d8ahazard/sd_dreambooth_extension/pull/1417",
-            "The cure that was merged: the averaged model is always kept in fp32.",
-        ),
-        Sighting(
-            "https://github.com/AndreasBergmeister/ram/issues/6",
-            "Adapters that should follow the trained one slowly follow it in jumps, or not at all.",
-        ),
-    ),
+CASE = Case.beside(
+    __file__,
     observe=observe,
     shows=shows,
     choices=(

@@ -10,15 +10,7 @@ from typing import Any
 
 import torch
 
-from amp_lessons.course.exercises.patients.case import (
-    Case,
-    Curve,
-    Diagnosis,
-    Observed,
-    Sighting,
-    names,
-    pieces,
-)
+from amp_lessons.course.exercises.patients.case import Case, Curve, Observed, names, pieces
 from amp_lessons.course.exercises.patients.digits import Training, training
 
 _LOSS_WEIGHT = 2.0**9  # so that the scale has to be halved about six times before gradients fit into fp16
@@ -80,49 +72,8 @@ def shows(seen: Observed) -> bool:
     return seen.numbers[_STILL] >= 3
 
 
-CASE = Case(
-    silent=True,
-    symptom="Each time the job is restarted from its checkpoint the loss stands perfectly still for some "
-    "batches, then goes on falling from where it was.",
-    code="scaler_not_restored",
-    diagnoses=(
-        Diagnosis(
-            "the loss scale starts anew after a restart",
-            "At 65536 every batch overflows until the scale has been halved often enough, as at the very "
-            "beginning of the training; the checkpoint does not hold what the first job had learned.",
-            right=True,
-        ),
-        Diagnosis(
-            "the optimizer's momentum is lost in a restart",
-            "Then the first steps would be shorter than before; here there are none.",
-        ),
-        Diagnosis(
-            "the learning rate is not restored",
-            "Another rate makes longer or shorter steps, and does not come right by itself.",
-        ),
-        Diagnosis(
-            "the weights are saved in fp16 and come back rounded",
-            "The loss after loading is that before saving, to the last digit.",
-        ),
-        Diagnosis(
-            "the first batches after a restart are those that were trained on last",
-            "On batches that it knows a model learns little, but its weights move.",
-        ),
-    ),
-    seen_at=(
-        Sighting(
-            "https://github.com/huggingface/transformers/pull/11663",
-            "The last thing that the Trainer's checkpoints lacked to resume exactly.",
-        ),
-        Sighting(
-            "https://github.com/ultralytics/ultralytics/pull/22189",
-            "YOLO's checkpoints got the scaler's state in 2025, for slow starts after resuming.",
-        ),
-        Sighting(
-            "https://github.com/facebookresearch/detectron2/pull/3686",
-            "There was a state_dict for it, and nothing wrote it to the file.",
-        ),
-    ),
+CASE = Case.beside(
+    __file__,
     observe=observe,
     shows=shows,
     choices=(

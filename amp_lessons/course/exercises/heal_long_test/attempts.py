@@ -73,16 +73,11 @@ wrong(
     (LOSS, LOSS.replace("loss_sum += ", "loss_sum += torch.nan_to_num(") + ")"),
 )
 HITS = "(logits.argmax(dim=-1) == targets)"
-for kept, word in (
-    ("uint8", "one byte"),
-    ("int8", "one byte"),
-    ("bfloat16", "in bf16"),
-    ("float16", "in fp16"),
-):
+for kept in ("uint8", "int8", "bfloat16", "float16"):
     wrong(
         f"classes_in_{kept}",
-        "classes_confused",
-        word,
+        "wrong_accuracy",
+        "of 5,000 classes",
         (
             CORRECT,
             CORRECT.replace("dim=-1)", f"dim=-1).to(torch.{kept})").replace(
@@ -106,8 +101,8 @@ wrong(
 )
 wrong(
     "as_many_as_in_the_first_batch",
-    "batches_weighed_alike",
-    "the first one's size",
+    "wrong_accuracy",
+    "in batches of 3",
     ("        samples += len(targets)\n", "        samples += len(loader[0][1])\n"),
 )
 wrong(
@@ -147,7 +142,7 @@ wrong(
 wrong("one_number", "wrong_return_type", "two floats", (RETURN, "return (correct / samples).item()"))
 
 
-@TABLE.mistake("batches_weighed_alike", "the last is smaller")
+@TABLE.mistake("wrong_accuracy", "in batches of 3")
 @torch.no_grad()
 def means_of_the_batches(model, loader):
     losses, shares = [], []
@@ -237,8 +232,8 @@ def weighted_running_mean(model, loader):
 
 wrong(
     "mean_of_the_batches_means",
-    "batches_weighed_alike",
-    "the batches' means",
+    "wrong_loss",
+    "in batches of 4",
     (LOSS, LOSS.replace(', reduction="sum"', "")),
     ("(loss_sum / samples)", "(loss_sum / len(loader))"),
 )

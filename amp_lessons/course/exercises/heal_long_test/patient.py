@@ -9,15 +9,7 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
-from amp_lessons.course.exercises.patients.case import (
-    Case,
-    Curve,
-    Diagnosis,
-    Observed,
-    Sighting,
-    names,
-    pieces,
-)
+from amp_lessons.course.exercises.patients.case import Case, Curve, Observed, names, pieces
 from amp_lessons.course.material.data import batches, digits
 from amp_lessons.course.material.models import digits_classifier
 from amp_lessons.devices import default_device
@@ -62,48 +54,8 @@ def shows(seen: Observed) -> bool:
     return accuracies[0] > 0.8 and accuracies[-1] < 0.5 * accuracies[0]
 
 
-CASE = Case(
-    silent=True,
-    symptom="On a short test the model is good; on a longer one of the same kind its accuracy is far "
-    "lower, although its mean loss is no higher.",
-    code="metric_stops",
-    diagnoses=(
-        Diagnosis(
-            "right answers and losses are summed in the dtype of the model, and the sums stop growing",
-            "In bf16 256 + 1 is 256; the number of samples is a Python integer, which goes on.",
-            right=True,
-        ),
-        Diagnosis(
-            "the model is worse on the later images",
-            "Then its loss on them would be higher, and the mean loss would rise.",
-        ),
-        Diagnosis(
-            "the logits are so coarse in bf16 that classes tie",
-            "A tie costs as much on a short test as on a long one.",
-        ),
-        Diagnosis(
-            "the batches' accuracies are averaged, whatever the batches' sizes",
-            "Right answers are counted and divided in the end, and all of these batches are of one size.",
-        ),
-        Diagnosis(
-            "dropout or batch norm is still in training mode",
-            "This model has neither, and it would show on a short test too.",
-        ),
-    ),
-    seen_at=(
-        Sighting(
-            "https://github.com/pytorch/xla/pull/2425",
-            "In bf16 the sum of the losses stops growing, while the number they are divided by goes on.",
-        ),
-        Sighting(
-            "https://github.com/pytorch/executorch/pull/20090",
-            "Kernels that summed in bf16 stopped at 256: one over 256 where one over 512 was due.",
-        ),
-        Sighting(
-            "https://github.com/jax-ml/ml_dtypes/issues/63",
-            "The sum of 10,000 numbers in bf16 was 256, and so was that of 20,000.",
-        ),
-    ),
+CASE = Case.beside(
+    __file__,
     observe=observe,
     shows=shows,
     choices=(

@@ -216,27 +216,27 @@ ROTATED = "first * cos - second * sin, first * sin + second * cos"
 TABLE.mutant(
     "the_other_way_round",
     "wrong_rotation",
-    "opposite direction",
+    "off by",
     (ROTATED, "first * cos + second * sin, second * cos - first * sin"),
 )
 TABLE.mutant(
     "pairs_of_neighbours",
     "wrong_rotation",
-    "pairs of neighbours",
+    "off by",
     (HALVES, "    first, second = x[..., 0::2], x[..., 1::2]\n"),
     (f"torch.cat([{ROTATED}], dim=-1)", f"torch.stack([{ROTATED}], dim=-1).flatten(-2)"),
 )
 TABLE.mutant(
     "rows_numbered_in_order",
     "wrong_rotation",
-    "not by their positions",
+    "at 7 positions",
     ("positions.float()[:, None]", "torch.arange(x.shape[-2], device=x.device).float()[:, None]"),
 )
-TABLE.mutant("base_typed_in", "wrong_rotation", "typed in", ("base**-", "10_000.0**-"))
+TABLE.mutant("base_typed_in", "wrong_rotation", "a base of 500,000", ("base**-", "10_000.0**-"))
 TABLE.mutant(
     "angles_kept_for_a_length",
     "wrong_rotation",
-    "angles were kept",
+    "a base of 500,000",
     ("import torch\n", "import torch\n\n_tables = {}\n"),
     (
         COS_SIN,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -14,21 +14,19 @@ from amp_lessons._base.worker.client import Worker
 from amp_lessons.audit import rules
 from amp_lessons.audit.findings import Finding, passed
 from amp_lessons.course.exercises.attempt import Rejected, reject
-from amp_lessons.course.exercises.bed import LearnersFunction, described, function
+from amp_lessons.course.exercises.bed import LearnersFunction, function, require_unchanged
 from amp_lessons.course.exercises.heal_lost_order import rotation_there
 from amp_lessons.course.exercises.report import common_findings
+from amp_lessons.course.exercises.required import require_tensor
 from amp_lessons.formats.dtypes import dtype_name
 
 _USUAL_BASE = 10_000.0
 _TOLERANCES = {torch.float16: 4e-3, torch.bfloat16: 3e-2, torch.float32: 1e-3}
 _HAS_NOT = {torch.float16: "odd numbers above 2,048", torch.bfloat16: "odd numbers above 256"}
-_FORMULA = (
-    "keep the formula of the code you were given, for each position: only in which dtype it is computed"
-)
 _HINTS = {
-    "wrong_rotation": f"{_FORMULA} is wrong; positions, frequencies and angles need fp32",
-    "angles_rounded": "compute frequencies and angles in fp32: an angle of thousands must be right to a "
-    "thousandth; cos and sin may be cast",
+    "wrong_rotation": "keep the formula that you were given, for each position and with the base: only "
+    "the dtype in which it is computed is wrong; positions, frequencies and angles need fp32",
+    "angles_rounded": "compute frequencies and angles in fp32; cos and sin may be cast",
     "angles_cast_back": "multiply without a matrix product, or switch autocast off around it",
 }
 
@@ -61,7 +59,8 @@ class RotationCase:
         many = len(self.positions) > 1
         where = f"{len(self.positions)} positions" if many else f"position {int(self.positions[0])}"
         autocast = f" under autocast in {dtype_name(self.autocast)}" if self.autocast else ""
-        return f"{dtype_name(self.x.dtype)} at {where}{autocast}"
+        base = f" with a base of {self.base:,.0f}" if self.base != _USUAL_BASE else ""
+        return f"{dtype_name(self.x.dtype)} at {where}{base}{autocast}"
 
     @property
     def frequencies(self) -> Tensor:
@@ -107,22 +106,18 @@ def _cases(draw: torch.Generator) -> Iterator[RotationCase]:
 
 def _result(rotate: LearnersFunction, case: RotationCase, coming: Tensor) -> tuple[Any, Any]:
     """Return what the rows of a case become, and what the gradient ``coming`` is for them."""
-    x, positions = case.x.clone(), case.positions.clone()
+    given_as = case.x, case.positions
+    x, positions = (each.clone() for each in given_as)
     there, given = f"{rotation_there.__name__}:rotated", (x, positions, case.base)
     pair, _ = rotate.called_by(there, *given, about=f"for {case.what}", extra=(case.autocast, coming))
-    if not torch.equal(x, case.x) or not torch.equal(positions, case.positions):
-        reject("inputs_changed", "x or positions were changed in place", "compute with new tensors")
+    require_unchanged((x, positions), given_as, "x or positions", "compute with new tensors")
     return pair[0], pair[1]
 
 
 def _require_right(result: Any, case: RotationCase) -> None:
     """Require the right rows, or say which mistake makes others."""
-    if not isinstance(result, Tensor) or result.dtype != case.x.dtype or result.shape != case.x.shape:
-        reject(
-            "wrong_return_type",
-            f"{described(case.x)} was expected for {case.what}, not {described(result)}",
-            "compute the angles in fp32, and cast cos and sin to x.dtype",
-        )
+    hint = "compute the angles in fp32, and cast cos and sin to x.dtype"
+    require_tensor(result, case.x.dtype, case.x.shape, f"for {case.what}", hint)
     right = _rotated(case.x, case.angles)
     if case.near(result, right).all():
         return
@@ -130,33 +125,13 @@ def _require_right(result: Any, case: RotationCase) -> None:
     worst = int(errors.argmax())
     off = f"position {int(case.positions[worst])} is off by {float(errors[worst]):.2g}"
     seen = f"for {case.what}, the row at {off} of its length"
-    for code, what, made in (*_other_formulas(case), *_roundings(case)):
-        found = _halves_of(result) if what == _NEIGHBOURS else result
-        if case.near(made, right).all() or not case.near(found, made).all():
+    for code, what, made in _roundings(case):
+        if case.near(made, right).all() or not case.near(result, made).all():
             continue
         if code == "positions_rounded":
             raise Rejected(rules.numbers.positions_rounded(seen, _HAS_NOT[case.x.dtype]))
         reject(code, f"{seen}, and right for {what}", _HINTS[code])
     reject("wrong_rotation", seen, _HINTS["wrong_rotation"])
-
-
-_NEIGHBOURS = "pairs of neighbours, 2i and 2i + 1, in place of number i of each half"
-
-
-def _other_formulas(case: RotationCase) -> Iterator[tuple[str, str, Tensor]]:
-    """Yield what other embeddings make of a case: code, what they are, result."""
-    in_order, usual = torch.arange(len(case.positions)), replace(case, base=_USUAL_BASE)
-    for what, x, angles in (
-        ("turns in the opposite direction", case.x, -case.angles),
-        (_NEIGHBOURS, _halves_of(case.x), case.angles),
-        (
-            "rows numbered 0, 1, 2, …, and not by their positions",
-            case.x,
-            replace(case, positions=in_order).angles,
-        ),
-        (f"a base of {_USUAL_BASE:,.0f}, typed in, or where angles were kept", case.x, usual.angles),
-    ):
-        yield "wrong_rotation", what, _rotated(x, angles)
 
 
 def _roundings(case: RotationCase) -> Iterator[tuple[str, str, Tensor]]:
@@ -179,11 +154,9 @@ def _require_gradient(gradient: Any, coming: Tensor, case: RotationCase) -> None
     if not isinstance(gradient, Tensor) or gradient.shape != case.x.shape:
         raise Rejected(common_findings.gradients_cut_off(f"for {case.what}"))
     if not case.near(gradient, _rotated(coming, -case.angles)).all():
-        reject(
-            "rotation_gradients",
-            f"for {case.what}, the result is right, and its gradient is not that of a rotation",
-            "leave out detach and .data: a gradient goes back to both halves of a row",
-        )
+        said = f"for {case.what}, the result is right, and its gradient is not that of a rotation"
+        hint = "leave out detach and .data: a gradient goes back to both halves of a row"
+        reject("rotation_gradients", said, hint)
 
 
 def _errors(seen: Tensor, right: Tensor) -> Tensor:
@@ -192,8 +165,3 @@ def _errors(seen: Tensor, right: Tensor) -> Tensor:
     lengths = right.unflatten(-1, (2, -1)).norm(dim=-2).tile(2).clamp(min=1e-9)
     errors = ((seen.double() - right).abs() / lengths).nan_to_num(nan=torch.inf)
     return errors.amax(-1).flatten(0, -2).amax(0)
-
-
-def _halves_of(neighbours: Tensor) -> Tensor:
-    """Bring numbers 2i into the first half of each row, and 2i + 1 into the second."""
-    return neighbours.unflatten(-1, (-1, 2)).transpose(-1, -2).flatten(-2)

@@ -7,15 +7,7 @@ from typing import Any
 
 import torch
 
-from amp_lessons.course.exercises.patients.case import (
-    Case,
-    Curve,
-    Diagnosis,
-    Observed,
-    Sighting,
-    names,
-    pieces,
-)
+from amp_lessons.course.exercises.patients.case import Case, Curve, Observed, names, pieces
 from amp_lessons.devices import default_device
 
 _LENGTH, _BLOCK, _WIDTH = 2048, 256, 64
@@ -42,45 +34,8 @@ def shows(seen: Observed) -> bool:
     return shares[0] > 0.9 and max(shares[len(shares) // 2 :]) < 0.5
 
 
-CASE = Case(
-    silent=True,
-    symptom="In bf16, in short texts, every token finds the one before it; the longer the text, the fewer "
-    "do, although nothing in the model depends on its length.",
-    code="positions_rounded",
-    diagnoses=(
-        Diagnosis(
-            "the positions are rounded to the dtype of x before they become angles",
-            "bf16 has only even numbers above 256, every fourth above 512: tokens there share one rotation.",
-            right=True,
-        ),
-        Diagnosis(
-            "cosine and sine are rounded to the dtype of x",
-            "That costs as much at position 3 as at position 3,000: nothing would depend on the length.",
-        ),
-        Diagnosis(
-            "the base is too small for texts of this length",
-            "The slowest pair turns once in about 50,000 positions, and in fp32 the same base finds them "
-            "all.",
-        ),
-        Diagnosis(
-            "the scores overflow where the text is long",
-            "A score is a product of two rows, as long at the end of the text as at its beginning.",
-        ),
-    ),
-    seen_at=(
-        Sighting(
-            "https://github.com/EleutherAI/gpt-neox/issues/1003",
-            "Within 2,048 positions in fp16, a cosine of the table was off by 0.78.",
-        ),
-        Sighting(
-            "https://github.com/huggingface/transformers/pull/29285",
-            "Llama's and Gemma's rotary embedding, cast to bf16 by autocast in spite of a cast to fp32.",
-        ),
-        Sighting(
-            "https://github.com/huggingface/candle/pull/3520",
-            "Position 15,962 became 15,968, and its cosine -0.88 instead of -0.55.",
-        ),
-    ),
+CASE = Case.beside(
+    __file__,
     observe=observe,
     shows=shows,
     choices=(

@@ -106,19 +106,19 @@ AFTERWARDS = SCALE + STEP + UPDATE + IF + SCHEDULE + AVERAGE
 wrong(
     "both_before_the_step",
     "schedule_out_of_turn",
-    "before the step",
+    "was at 1 instead of 0",
     (AFTERWARDS, UNSCALED + BEFORE + SCHEDULE + AVERAGE + STEP + UPDATE),
 )
 wrong(
     "average_before_the_step",
     "average_out_of_turn",
-    "before the step",
+    "was at 1 instead of 0",
     (AFTERWARDS, UNSCALED + BEFORE + AVERAGE + STEP + UPDATE + BEFORE + SCHEDULE),
 )
 wrong(
     "made_up_for_at_the_end_of_the_epoch",
     "schedule_out_of_turn",
-    "too late",
+    "was at 0 instead of 1",
     ("        history.append(0.0)\n", "        history.append(0.0)\n        made = 0\n"),
     (IF + SCHEDULE + AVERAGE, "            made += scaler.get_scale() >= scale\n"),
     (APPEND, APPEND + "        for _ in range(made):\n    " + outside(SCHEDULE) + "    " + outside(AVERAGE)),

@@ -16,22 +16,19 @@ from amp_lessons.course.exercises.loop_runs import Run
 from amp_lessons.course.exercises.report.results import SideBySide
 
 _SIGNATURE = 5, ("scheduler", "average")
-# what each is called, what comes of going on too seldom and at another time, and the finding for too often
-_CODES = {
-    "schedule": ("schedule_behind", "schedule_too_often", "schedule_out_of_turn"),
-    "average": ("average_behind", "average_too_often", "average_out_of_turn"),
-}
+# what each is called, what comes of going on too seldom, the codes of that and of another time, and what is
+# said of going on without a step
 _COMPANY = {
     "schedule": (
         "the learning rate's schedule",
         "it goes on too slowly",
-        "which had the rate of another step",
+        ("schedule_behind", "schedule_out_of_turn"),
         rules.beside.schedule_on_skipped_step,
     ),
     "average": (
         "the count of the averaged weights",
         "they miss weights that the model had",
-        "so that they took in the weights of another step",
+        ("average_behind", "average_out_of_turn"),
         rules.beside.average_on_skipped_step,
     ),
 }
@@ -56,29 +53,17 @@ def _with_company(run: Run) -> list[Finding]:
 def _beside(run: Run, name: str) -> Iterator[Finding]:
     """Hold how far one of the two was when each step was made, and in the end, against the steps."""
     *at_steps, times = map(int, run.told["company"][name])
-    what, behind, out_of_turn, too_often = _COMPANY[name]
-    behind_code, too_often_code, out_of_turn_code = _CODES[name]
+    what, so, (behind, out_of_turn), too_often = _COMPANY[name]
     steps = len(run.calls("stepped"))
     if steps < times <= len(run.seen):  # batches without a step explain as much
         yield too_often(times, steps)
-    if times > steps:
-        yield failed(
-            too_often_code,
-            f"{what} went on {times} times for {steps} steps of the optimizer",
-            "let it go on once for every step that was made, and at no other time",
-        )
+    hint = "let it go on once after every step that was made, before the next one, and at no other time"
+    said = f"{what} went on {times} times for {steps} steps of the optimizer"
     if times < steps:
-        yield failed(
-            behind_code,
-            f"{what} went on {times} times for {steps} steps of the optimizer: {behind}",
-            "let it go on once for every step that was made; one after which the scale grows was made, too",
-        )
+        yield failed(behind, f"{said}: {so}", hint)
+    if times > steps:
+        yield failed(out_of_turn, said, hint)
     for made, count in enumerate(at_steps):
         if count != made:
-            when = "before the step" if count > made else "too late"
-            yield failed(
-                out_of_turn_code,
-                f"{what} went on {when}: it was {count} instead of {made} when step {made + 1} of the "
-                f"optimizer was made, {out_of_turn}",
-                "let it go on after each step that was made, and before the next one",
-            )
+            said = f"{what} was at {count} instead of {made} when step {made + 1} of the optimizer was made"
+            yield failed(out_of_turn, said, hint)

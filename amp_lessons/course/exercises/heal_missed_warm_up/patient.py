@@ -8,16 +8,7 @@ from typing import Any
 from torch.optim.lr_scheduler import LambdaLR
 from torch.optim.swa_utils import AveragedModel
 
-from amp_lessons.course.exercises.patients.case import (
-    LOOP_NAMES,
-    Case,
-    Curve,
-    Diagnosis,
-    Observed,
-    Sighting,
-    names,
-    pieces,
-)
+from amp_lessons.course.exercises.patients.case import LOOP_NAMES, Case, Curve, Observed, names, pieces
 from amp_lessons.course.exercises.patients.digits import training
 
 _EPOCHS, _WARM_UP = 4, 8  # steps of warm-up: no more than the batches that overflow, and one
@@ -48,54 +39,8 @@ def shows(seen: Observed) -> bool:
     return seen.curve(_RATE)[0] > 0.5 or seen.numbers[_UPDATES] > 1
 
 
-CASE = Case(
-    silent=False,  # PyTorch warns where the first step of all is skipped, and says "wrong order"
-    symptom="A warm-up over eight steps has no effect: the first step that moves a weight is made at the "
-    "full learning rate or close to it. PyTorch warns that lr_scheduler.step() was called before "
-    "optimizer.step().",
-    code="schedule_on_skipped_step",
-    diagnoses=(
-        Diagnosis(
-            "schedule and average also go on where a batch overflowed and no step was made",
-            "The first batches of an fp16 training overflow until the scale fits. The schedule counts them "
-            "as steps, and the warm-up is over when the first step comes.",
-            right=True,
-        ),
-        Diagnosis(
-            "scheduler.step() stands before optimizer.step()",
-            "That is how PyTorch's warning reads. The order in the code is right.",
-        ),
-        Diagnosis(
-            "the warm-up is too short for this learning rate",
-            "In bf16 the same warm-up is long enough for the same rate.",
-        ),
-        Diagnosis(
-            "the gradients are applied while they are still scaled",
-            "Then a step would be tens of thousands of times too long, and the loss NaN.",
-        ),
-        Diagnosis(
-            "the averaged weights are kept in 16 bits",
-            "They are a copy of the model's, in fp32; and it is the learning rate that is wrong.",
-        ),
-    ),
-    seen_at=(
-        Sighting(
-            "https://github.com/Lightning-AI/pytorch-lightning/issues/18828",
-            "The scheduler moves on although the step was skipped in 16-mixed.",
-        ),
-        Sighting(
-            "https://github.com/huggingface/transformers/pull/11144",
-            "The Trainer compares the scale before and after, and leaves the scheduler alone if it changed.",
-        ),
-        Sighting(
-            "https://github.com/NVIDIA-NeMo/Speech/pull/3293",
-            "NeMo put its scheduler back by hand after skipped steps.",
-        ),
-        Sighting(
-            "https://github.com/pytorch/pytorch/issues/67590",
-            "Asked since 2021: a scaler that says whether the step was made.",
-        ),
-    ),
+CASE = Case.beside(
+    __file__,
     observe=observe,
     shows=shows,
     choices=(

@@ -87,12 +87,8 @@ def _require_statistics(made: dict[str, Any], inputs: Tensor, kind: str, dtype: 
                 seen = f"after a batch that overflowed in the forward pass, `{name}` is inf or NaN"
                 raise Rejected(rules.numbers.buffers_not_finite(seen))
         if not as_before:
-            reject(
-                "statistics_replaced",
-                "after a batch that overflowed in the forward pass, the statistics are finite, and others "
-                "than before it: what earlier batches had told is lost, or mixed with what was made of inf",
-                "give them the numbers that they had before that batch",
-            )
+            said = "after a batch that overflowed in the forward pass, the statistics are others than before"
+            reject("statistics_replaced", said, "give them the numbers that they had before that batch")
         return
     model = steps_there.network()
     model.load_state_dict(made["before"])
@@ -101,18 +97,13 @@ def _require_statistics(made: dict[str, Any], inputs: Tensor, kind: str, dtype: 
     if _same(after, model.state_dict()) or (as_before and kind == _BACKWARD):
         return
     if as_before:
-        reject(
-            "statistics_stand_still",
-            "after a batch whose step was made, mean and variance are what they were before it: evaluation "
-            "would use those of the beginning",
-            "put them back after a skipped step only; the scale has fallen then, and it grows after others",
-        )
+        said = "after a batch whose step was made, mean and variance are what they were before it"
+        hint = "put them back after a skipped step only; the scale has fallen then, and it grows after others"
+        reject("statistics_stand_still", said, hint)
     what = "a batch whose gradients overflowed" if kind == _BACKWARD else "a batch whose step was made"
-    reject(
-        "statistics_replaced",
-        f"after {what}, mean and variance are not those that one forward pass in training mode leaves",
-        "let each batch go through the model once, in training mode, and change nothing of what that leaves",
-    )
+    said = f"after {what}, mean and variance are not those that one forward pass in training mode leaves"
+    hint = "let each batch go through the model once, in training mode, and leave what that makes of them"
+    reject("statistics_replaced", said, hint)
 
 
 def _same(one: dict[str, Tensor], other: dict[str, Tensor]) -> bool:

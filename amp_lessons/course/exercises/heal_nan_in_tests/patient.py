@@ -9,15 +9,7 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
-from amp_lessons.course.exercises.patients.case import (
-    Case,
-    Curve,
-    Diagnosis,
-    Observed,
-    Sighting,
-    names,
-    pieces,
-)
+from amp_lessons.course.exercises.patients.case import Case, Curve, Observed, names, pieces
 from amp_lessons.course.material.data import LabelledImages, batches, digits
 from amp_lessons.course.material.models import CLASSES, seeded
 from amp_lessons.devices import default_device
@@ -77,49 +69,8 @@ def shows(seen: Observed) -> bool:
     return bool(falls and broken)
 
 
-CASE = Case(
-    silent=False,
-    symptom="In training one loss is NaN, and all others fall as they should; in every test since then the "
-    "loss is NaN, in fp32 too.",
-    code="buffers_not_finite",
-    diagnoses=(
-        Diagnosis(
-            "the batch that overflowed is still in the statistics that evaluation uses",
-            "Its step was left out, its forward pass was not: it wrote inf and NaN into the running mean and "
-            "variance, and no later batch removes them. Training uses the statistics of each batch.",
-            right=True,
-        ),
-        Diagnosis(
-            "inf has reached the weights",
-            "All of them are finite at the end, and with inf among them training would be NaN as well.",
-        ),
-        Diagnosis(
-            "evaluation overflows in fp16",
-            "It runs in fp32, and the first tests, on the same images, were sound.",
-        ),
-        Diagnosis(
-            "the test has an image that does not fit, as training had one",
-            "It is the same test each time, and was sound before that epoch.",
-        ),
-        Diagnosis(
-            "evaluation mode was forgotten, so that dropout and the batch's own statistics are used",
-            "With the batch's own statistics the loss would be as finite as that of training.",
-        ),
-    ),
-    seen_at=(
-        Sighting(
-            "https://github.com/pytorch/pytorch/issues/88474",
-            "The NaN gradient is skipped, the running mean is destroyed, and only validation shows it.",
-        ),
-        Sighting(
-            "https://github.com/pytorch/pytorch/issues/90342",
-            "An inf comes into a BatchNorm under AMP; somebody puts its statistics back by hand.",
-        ),
-        Sighting(
-            "https://github.com/pytorch/pytorch/issues/58392",
-            "Under autocast a model gave numbers in training mode, and NaN in evaluation mode.",
-        ),
-    ),
+CASE = Case.beside(
+    __file__,
     observe=observe,
     shows=shows,
     choices=(

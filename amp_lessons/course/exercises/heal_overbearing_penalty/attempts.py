@@ -27,26 +27,31 @@ wrong(
 wrong(
     "divided_twice",
     "penalty_missing",
-    "no part",
+    "that of the loss alone",
     (NORM, NORM + "            norm = norm / scaler.get_scale()\n"),
 )
 wrong(
     "divided_by_the_first_scale",
     "wrong_update",
-    "65536, the scale of the first batch",
+    "the penalty counts 0.5 times",
     ("    history = []\n", "    history = []\n    scale = scaler.get_scale()\n"),
     ("gradient / scaler.get_scale()", "gradient / scale"),
 )
 wrong(
     "divided_by_a_constant",
     "penalty_missing",
-    "no part",
+    "that of the loss alone",
     ("gradient / scaler.get_scale()", "gradient / 65536.0"),
 )
-wrong("without_a_graph", "penalty_missing", "no part", (FIRST, FIRST.replace("create_graph", "retain_graph")))
+wrong(
+    "without_a_graph",
+    "penalty_missing",
+    "that of the loss alone",
+    (FIRST, FIRST.replace("create_graph", "retain_graph")),
+)
 wrong("graph_freed", "graph_used_twice", "first", (FIRST, FIRST.replace(", create_graph=True", "")))
-wrong("as_a_number", "penalty_missing", "no part", ("penalty * norm", "penalty * norm.item()"))
-wrong("left_out", "penalty_missing", "no part", ("loss + penalty * norm", "loss"))
+wrong("as_a_number", "penalty_missing", "that of the loss alone", ("penalty * norm", "penalty * norm.item()"))
+wrong("left_out", "penalty_missing", "that of the loss alone", ("loss + penalty * norm", "loss"))
 wrong(
     "first_pass_unscaled",
     "loss_not_scaled",

@@ -81,13 +81,17 @@ def _update(window: Window) -> Iterator[Finding]:
     weight = float(rest @ of_norm / (of_norm @ of_norm))
     if not bool((rest - weight * of_norm).norm() <= 0.2 * window.applied.norm()):
         weight = math.nan  # the rest is something else
-    yield from _weight(window, weight)
+    if weight > math.sqrt(window.scale) > 1:  # the scale, unless the penalty was made smaller against it
+        yield rules.steps.penalty_on_scaled_gradients(f"{weight:.5g} times")
+    counts = "it is neither that of the loss nor that of loss and penalty"
+    if not math.isnan(weight):
+        counts = f"the penalty counts {weight:.3g} times, at a scale of {window.scale:g}"
+    hint = "torch.autograd.grad needs create_graph=True and the scaled loss; divide its result by what "
+    hint += "scaler.get_scale() returns in the same iteration; then scale the sum of loss and penalty"
+    if abs(weight) < 0.05:
+        yield failed("penalty_missing", f"the update is that of the loss alone: {counts}", hint)
     yield from _changed(window)
-    yield rules.steps.wrong_update(
-        "the update",
-        "it is neither that of the loss nor that of loss and penalty",
-        "scale for torch.autograd.grad, divide by the scale, then scale the sum of loss and penalty",
-    )
+    yield rules.steps.wrong_update("the update", counts, hint)
 
 
 def _changed(window: Window) -> Iterator[Finding]:
@@ -96,33 +100,6 @@ def _changed(window: Window) -> Iterator[Finding]:
         return
     if not torch.allclose(given * window.begun, left, rtol=1e-3):
         yield rules.steps.gradients_changed("the gradients")
-
-
-def _weight(window: Window, weight: float) -> Iterator[Finding]:
-    """Report the mistake behind a wrong weight of the penalty in the update."""
-    if weight > math.sqrt(window.scale) > 1:  # the scale, unless the penalty was made smaller against it
-        yield rules.steps.penalty_on_scaled_gradients(f"{weight:.5g} times")
-    if abs(weight) < 0.05:
-        yield failed(
-            "penalty_missing",
-            "the update is that of the loss alone: the penalty has no part in it, or next to none",
-            "torch.autograd.grad needs create_graph=True for its result to have a gradient itself; and the "
-            "result is divided once, by scaler.get_scale(), which is 1 in bf16",
-        )
-    first_scale = window.run.windows[0].scale
-    if window.scale != first_scale and math.isclose(weight, window.scale / first_scale, rel_tol=0.1):
-        yield rules.steps.wrong_update(
-            "the update",
-            f"the penalty counts {weight:.3g} times, as if its gradients had been divided by "
-            f"{first_scale:.0f}, the scale of the first batch; the scale is {window.scale:.0f} by now",
-            "divide by what scaler.get_scale() returns in the same iteration",
-        )
-    if not math.isnan(weight):
-        yield rules.steps.wrong_update(
-            "the update",
-            f"the penalty counts {weight:.3g} times",
-            "add penalty times the norm of the true gradient over all parameters, once",
-        )
 
 
 def _parts(window: Window) -> tuple[Tensor, Tensor]:

@@ -5,16 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from amp_lessons.course.exercises.patients.case import (
-    LOOP_NAMES,
-    Case,
-    Curve,
-    Diagnosis,
-    Observed,
-    Sighting,
-    names,
-    pieces,
-)
+from amp_lessons.course.exercises.patients.case import LOOP_NAMES, Case, Curve, Observed, names, pieces
 from amp_lessons.course.exercises.patients.digits import training
 
 _EPOCHS = 8
@@ -36,46 +27,8 @@ def shows(seen: Observed) -> bool:
     return seen.numbers[_STEPS] < 0.4
 
 
-CASE = Case(
-    silent=True,
-    symptom="The loss falls, but at a snail's pace: after most batches not one weight has changed, in the "
-    "last epoch as in the first.",
-    code="scaler_recreated",
-    diagnoses=(
-        Diagnosis(
-            "in every epoch what was learned about the loss scale is forgotten",
-            "The steps that are made come at the end of each epoch: at its beginning the scale is 65536 "
-            "again, too large for this loss, and is halved once per batch.",
-            right=True,
-        ),
-        Diagnosis(
-            "the learning rate is too small",
-            "A small rate moves weights by little, not by nothing.",
-        ),
-        Diagnosis(
-            "gradients vanish in fp16",
-            "Vanished gradients are zeros, and some weights would still move; here no weight does, and at "
-            "the end of each epoch all of them.",
-        ),
-        Diagnosis(
-            "the loss is too large for fp16, whatever the scale",
-            "Then no batch would ever be followed by a change, and the last ones of each epoch are.",
-        ),
-        Diagnosis(
-            "autocast keeps old 16-bit copies of the weights",
-            "Then the weights would move after every batch, and the loss would not change.",
-        ),
-    ),
-    seen_at=(
-        Sighting(
-            "https://github.com/conservationtechlab/animl-py/issues/298",
-            "The scaler was made in the function that trains one epoch.",
-        ),
-        Sighting(
-            "https://discuss.pytorch.org/t/training-diverges-if-torch-autocast-is-not-used/167520",
-            "Somebody shows a loop with GradScaler() in each of its lines, and is told so.",
-        ),
-    ),
+CASE = Case.beside(
+    __file__,
     observe=observe,
     shows=shows,
     choices=(

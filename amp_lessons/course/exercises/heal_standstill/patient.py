@@ -5,16 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from amp_lessons.course.exercises.patients.case import (
-    LOOP_NAMES,
-    Case,
-    Curve,
-    Diagnosis,
-    Observed,
-    Sighting,
-    names,
-    pieces,
-)
+from amp_lessons.course.exercises.patients.case import LOOP_NAMES, Case, Curve, Observed, names, pieces
 from amp_lessons.course.exercises.patients.digits import MOVED, training
 
 _EPOCHS, _MAX_NORM = 6, 1.0
@@ -39,46 +30,8 @@ def shows(seen: Observed) -> bool:
     return losses[-1] > 0.99 * losses[0] and 0 < seen.numbers[MOVED] < 1e-3
 
 
-CASE = Case(
-    silent=True,
-    symptom="Since clipping was added the loss hardly falls, epoch after epoch, as if the learning rate were "
-    "tens of thousands of times smaller; nothing is inf or NaN.",
-    code="clip_before_unscale",
-    diagnoses=(
-        Diagnosis(
-            "max_norm is held against gradients that are still multiplied by the loss scale",
-            "Their norm is 65536 times the true one, so nearly every step is cut, and scaler.step then "
-            "divides what is left by 65536 again.",
-            right=True,
-        ),
-        Diagnosis(
-            "the scaler skips nearly every step, because the gradients overflow",
-            "A skipped step moves no weight at all; here every step moves them, by very little.",
-        ),
-        Diagnosis(
-            "small gradients vanish in fp16, because the loss is not scaled",
-            "The loss is scaled: scaler.scale stands before backward. And it began with clipping.",
-        ),
-        Diagnosis(
-            "max_norm is too small for this model",
-            "With the same max_norm the loop learns in fp32 and in bf16, where nothing is scaled.",
-        ),
-        Diagnosis(
-            "autocast keeps old 16-bit copies of the weights",
-            "The context is entered anew for every batch, which empties its cache.",
-        ),
-    ),
-    seen_at=(
-        Sighting(
-            "https://github.com/pytorch/pytorch/issues/40907",
-            "With clip_grad_norm_ in the loop the loss does not decrease any more.",
-        ),
-        Sighting(
-            "https://github.com/pytorch/examples/issues/1196",
-            "PyTorch's own minGPT-DDP example clips without unscaling.",
-        ),
-        Sighting("https://github.com/milesial/Pytorch-UNet/pull/470", "A popular U-Net, mended in 2023."),
-    ),
+CASE = Case.beside(
+    __file__,
     observe=observe,
     shows=shows,
     choices=(

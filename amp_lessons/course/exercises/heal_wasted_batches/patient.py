@@ -7,16 +7,7 @@ from typing import Any
 
 from torch import Tensor
 
-from amp_lessons.course.exercises.patients.case import (
-    LOOP_NAMES,
-    Case,
-    Curve,
-    Diagnosis,
-    Observed,
-    Sighting,
-    names,
-    pieces,
-)
+from amp_lessons.course.exercises.patients.case import LOOP_NAMES, Case, Curve, Observed, names, pieces
 from amp_lessons.course.exercises.patients.digits import Training, training
 
 _EPOCHS, _WINDOW = 6, 4
@@ -47,45 +38,8 @@ def shows(seen: Observed) -> bool:
     return seen.numbers[_DIFFERENCE] < 1e-2
 
 
-CASE = Case(
-    silent=True,
-    symptom="With gradients accumulated over four batches it learns slowly, and wrong labels in the first "
-    "three of every four batches change next to nothing.",
-    code="update_every_batch",
-    diagnoses=(
-        Diagnosis(
-            "the gradients of a window are unscaled more than once",
-            "After each batch all that was added up so far is divided by 65536, and the scaler is told to "
-            "begin anew: the last batch is divided once, the others twice or more.",
-            right=True,
-        ),
-        Diagnosis(
-            "zero_grad() is called after each batch",
-            "That looks alike, the last batch alone would count; but it is called with the step only.",
-        ),
-        Diagnosis(
-            "the loss should not be divided by accumulation_steps",
-            "That makes the step shorter for all batches of a window alike; here three of them are missing.",
-        ),
-        Diagnosis(
-            "the step is made before the last backward pass of a window",
-            "Then the last batch would be the one that does not count in its window.",
-        ),
-        Diagnosis(
-            "the scaler skips most steps",
-            "Then the fourth batch would not count either.",
-        ),
-    ),
-    seen_at=(
-        Sighting(
-            "https://github.com/pytorch/pytorch/pull/36601",
-            "Several people had unscaled and updated in each iteration, so PyTorch's notes got an example.",
-        ),
-        Sighting(
-            "https://github.com/Lightning-AI/pytorch-lightning/pull/4441",
-            "Lightning unscaled after each backward pass, and now does so where a step follows.",
-        ),
-    ),
+CASE = Case.beside(
+    __file__,
     observe=observe,
     shows=shows,
     choices=(

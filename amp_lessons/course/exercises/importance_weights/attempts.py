@@ -21,27 +21,32 @@ wrong("ratio_of_probabilities", "ratio_of_probabilities", "1e-45", (RATIO, "(tra
 wrong(
     "with_an_epsilon",
     "ratio_of_probabilities",
-    "the ratio lost",
+    "below 1e-45 is 0",
     (RATIO, "(trainer.exp() / (engine.exp() + 1e-8))"),
 )
-wrong("engine_over_trainer", "ratio_inverted", "too often", ("trainer - engine", "engine - trainer"))
-wrong("not_capped", "ratio_not_capped", "above the cap", (".clamp(max=cap)", ""))
+wrong(
+    "engine_over_trainer",
+    "wrong_weights",
+    "has the weight 2, where 0.2326",
+    ("trainer - engine", "engine - trainer"),
+)
+wrong("not_capped", "wrong_weights", "where 2 was asked for; the cap is 2", (".clamp(max=cap)", ""))
 wrong("cap_of_two_always", "wrong_weights", "nearly certain", ("max=cap", "max=2.0"))
 wrong(
     "logarithm_capped_by_cap",
-    "ratio_not_capped",
-    "above the cap",
+    "wrong_weights",
+    "where 2 was asked for; the cap is 2",
     (CAPPED, "(trainer - engine).clamp(max=cap).exp()"),
 )
-wrong("clipped_as_in_ppo", "ratio_capped_below", "hardly draw", ("max=cap", "1 / cap, cap"))
+wrong("clipped_as_in_ppo", "wrong_weights", "has the weight 0.5, where 0.2326", ("max=cap", "1 / cap, cap"))
 wrong(
     "masked_above_the_cap",
-    "capped_to_zero",
-    "another method",
+    "wrong_weights",
+    "has the weight 0, where 2 was",
     (CAPPED, f"{RATIO}\n    weights = weights * (weights <= cap)"),
 )
-wrong("mean_divided_out", "weights_normalised", "mean", (MASKED, f"({MASKED} / {MASKED}.mean())"))
-wrong("sums_to_one", "weights_normalised", "sum", (MASKED, f"({MASKED} / {MASKED}.sum())"))
+wrong("mean_divided_out", "wrong_weights", "has the weight 1.032", (MASKED, f"({MASKED} / {MASKED}.mean())"))
+wrong("sums_to_one", "wrong_weights", "has the weight 0.005645", (MASKED, f"({MASKED} / {MASKED}.sum())"))
 wrong("graph_kept", "weights_have_graph", "graph", (".detach()", ""))
 wrong(
     "only_engine_detached",
@@ -63,8 +68,8 @@ wrong(
     (FLOAT, "trainer_logprobs.detach(), engine_logprobs"),
     (RATIO, "(trainer - engine).float().exp()"),
 )
-wrong("rounded_to_bf16", "wrong_weights", "off by", (RATIO, f"{RATIO}.bfloat16().float()"))
-wrong("not_masked", "not_masked", "never had", (MASKED, "weights"))
+wrong("rounded_to_bf16", "wrong_weights", "has the weight 1.078", (RATIO, f"{RATIO}.bfloat16().float()"))
+wrong("not_masked", "not_masked", "is no number", (MASKED, "weights"))
 wrong(
     "masked_by_a_product",
     "not_masked",

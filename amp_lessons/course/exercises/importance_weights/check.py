@@ -10,9 +10,9 @@ from torch import Tensor
 
 from amp_lessons._base.worker.client import Worker
 from amp_lessons.audit.findings import Finding, failed, passed
-from amp_lessons.course.exercises.attempt import Rejected, reject, require_none
-from amp_lessons.course.exercises.bed import LearnersFunction, described, function, require_unchanged
-from amp_lessons.course.exercises.report import common_findings
+from amp_lessons.course.exercises.attempt import reject, require_none
+from amp_lessons.course.exercises.bed import LearnersFunction, function, require_unchanged
+from amp_lessons.course.exercises.required import require_tensor
 from amp_lessons.formats.dtypes import dtype_name
 
 _TOLERANCE = 1e-5  # relative: a difference and an exponential in fp32 are off by a tenth of it
@@ -115,101 +115,38 @@ def _answer(importance_weights: LearnersFunction, case: TokensCase) -> Tensor:
     weights, has_graph = importance_weights.with_graph(trainer, engine, case.cap, about=case.what)
     given = case.engine, case.trainer
     require_unchanged((engine, trainer), given, "the log-probabilities", "compute with new tensors")
-    if (
-        not isinstance(weights, Tensor)
-        or weights.dtype != torch.float32
-        or weights.shape != case.trainer.shape
-    ):
-        raise Rejected(
-            common_findings.wrong_return_type(
-                f"an fp32 tensor of shape {tuple(case.trainer.shape)} was",
-                f"{described(weights)}, {case.what}",
-                "one weight for each token, from log-probabilities that .float() has made fp32",
-            )
-        )
+    hint = "one weight for each token, from log-probabilities that .float() has made fp32"
+    weights = require_tensor(weights, torch.float32, case.trainer.shape, case.what, hint)
     if has_graph:
-        reject(
-            "weights_have_graph",
-            f"{case.what}, the weights have a graph: the gradient would also change the weights of tokens, "
-            "and not only their probabilities",
-            "detach the trainer's log-probabilities before anything is computed with them",
-        )
+        said = f"{case.what}, the weights have a graph: the gradient would also change them, "
+        hint = "detach the trainer's log-probabilities before anything is computed with them"
+        reject("weights_have_graph", f"{said}and not only the probabilities of tokens", hint)
     return weights.double()
 
 
 def _mistakes(weights: Tensor, case: TokensCase) -> Iterator[Finding]:
-    if _near(weights, case.weights):
+    wanted, usable, what = case.weights, case.usable, case.what
+    if torch.allclose(weights, wanted, rtol=_TOLERANCE, atol=1e-12):
         return
-    what = case.what
-    if not weights[~case.usable].eq(0).all():
-        seen = float(weights[~case.usable][weights[~case.usable] != 0][0])
-        yield failed(
-            "not_masked",
-            f"{what}, a token of which one log-probability is no number has the weight {seen:g}, where 0 was "
-            "asked for: the engine never had that token, or something went wrong before",
-            "torch.where(trainer.isfinite() & engine.isfinite(), weights, 0.0); NaN times a mask is NaN",
-        )
-    yield from _other_formulas(weights, case)
-    if not weights.isfinite().all() or case.engine.max() < -100:
-        yield failed(
-            "ratio_of_probabilities",
-            f"{what}, weights are {float(weights.flatten()[0]):g} where they should be "
-            f"{float(case.weights.flatten()[0]):.3g}: in fp32 a probability below 1e-45 is 0, the ratio lost",
-            "subtract the logarithms, and take the exponential of the difference",
-        )
-    off = float(((weights - case.weights).abs() / case.weights.clamp(min=1e-9)).max())
-    if case.trainer.dtype != torch.float32 and off < 0.02:
-        yield failed(
-            "difference_in_half",
-            f"{what}, weights are off by up to {off:.2%}: digits were lost to 16 bits",
-            "make fp32 of both before the subtraction",
-        )
-    yield failed(
-        "wrong_weights",
-        f"{what}, weights are off by up to {off:.2g} of what they should be",
-        "exp(trainer - engine) for each token by itself, no more than cap",
+    if (masked := weights[~usable]).ne(0).any():
+        said = f"{what}, a token of which one log-probability is no number has the weight "
+        said += f"{float(masked[masked != 0][0]):g}, where 0 was asked for"
+        hint = "torch.where(trainer.isfinite() & engine.isfinite(), weights, 0.0); NaN times a mask is NaN"
+        yield failed("not_masked", said, hint)
+    off = ((weights - wanted).abs() / wanted.clamp(min=1e-9)).nan_to_num(torch.inf).flatten()
+    worst = int(off.argmax())
+    trainer, engine, seen, right = (
+        float(each.flatten()[worst]) for each in (case.trainer, case.engine, weights, wanted)
     )
-
-
-def _near(weights: Tensor, wanted: Tensor) -> bool:
-    return torch.allclose(weights, wanted, rtol=_TOLERANCE, atol=1e-12)
-
-
-def _other_formulas(weights: Tensor, case: TokensCase) -> Iterator[Finding]:
-    """Find out whether another formula explains the weights, where it says something else."""
-    ratios, what = case.differences.exp(), case.what
-    if _near(weights, torch.where(case.usable, ratios, 0.0)):
+    said = f"{what}, a token of log-probabilities {trainer:.4g} (trainer) and {engine:.4g} (engine) has the "
+    said += f"weight {seen:.4g}, where {right:.4g} was asked for; the cap is {case.cap:g}"
+    if not weights.isfinite().all() or case.engine.max() < -100:
+        hint = "subtract the logarithms, and take the exponential of the difference"
+        lost = ": in fp32 a probability below 1e-45 is 0, and the ratio is lost"
+        yield failed("ratio_of_probabilities", f"{said}{lost}", hint)
+    if case.trainer.dtype != torch.float32 and off[worst] < 0.02:
         yield failed(
-            "ratio_not_capped",
-            f"{what}, the largest weight is {float(weights.max()):.3g}, above the cap of {case.cap:g}: one "
-            "token would count as much as many others together",
-            "cap the weights, not their logarithms: clamp(max=cap) after exp",
+            "difference_in_half", f"{said}: digits were lost to 16 bits", "begin with .float() of both"
         )
-    inverted = (-case.differences).exp()
-    if _near(weights, torch.where(case.usable, inverted.clamp(max=case.cap), 0.0)):
-        yield failed(
-            "ratio_inverted",
-            f"{what}, the weights are engine over trainer: what the engine drew too often counts more still",
-            "the probability that it has over the one with which it was drawn: exp(trainer - engine)",
-        )
-    if _near(weights.clamp(min=1 / case.cap), case.weights.clamp(min=1 / case.cap)):
-        lowest = float(weights[case.usable].min())
-        yield failed(
-            "ratio_capped_below",
-            f"{what}, no weight is below {lowest:.3g}: tokens that the trainer would hardly draw count as "
-            "if it did",
-            "cap from above alone: small weights have no large variance to be kept from",
-        )
-    if weights.any() and _near(weights / weights.mean(), case.weights / case.weights.mean()):
-        yield failed(
-            "weights_normalised",
-            f"{what}, all weights are {float(weights.mean() / case.weights.mean()):.3g} times what they "
-            "should be: their mean was divided out, or their sum",
-            "return the weights as they are: how large they are on average is part of the correction",
-        )
-    if _near(weights, torch.where(case.usable, torch.where(ratios > case.cap, 0.0, ratios), 0.0)):
-        yield failed(
-            "capped_to_zero",
-            f"{what}, tokens whose ratio is above the cap have the weight 0: that is masking, another method",
-            "a ratio above the cap becomes the cap",
-        )
+    hint = "exp(trainer - engine) for each token by itself; what is above cap becomes cap, and no more"
+    yield failed("wrong_weights", said, hint)

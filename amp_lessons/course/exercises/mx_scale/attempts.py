@@ -26,31 +26,31 @@ def of(expression: str) -> tuple[str, str]:
 
 wrong(
     "floor_of_the_standard",
-    "floor_saturates",
-    "lands at 500, and is cut",
+    "saturates",
+    "lands at 500, above 448",
     of("math.floor(math.log2(amax)) - 8"),
 )
 wrong("floor_of_the_quotient", "saturates", "lands at 878", of("math.floor(math.log2(amax / 448))"))
-wrong("nearest", "nearest_saturates", "29%", of("round(math.log2(amax / 448))"))
+wrong("nearest", "saturates", "lands at 600, above 448", of("round(math.log2(amax / 448))"))
 wrong("ceiling_of_amax", "range_unused", "lands at 219", of("math.ceil(math.log2(amax)) - 8"))
 wrong("truncated", "saturates", "lands at", of("int(math.log2(amax / 448))"))
 wrong("floor_plus_one", "one_too_many", "448", of("math.floor(math.log2(amax / 448)) + 1"))
 wrong("frexp_as_it_is", "one_too_many", "448", (" - (fraction == 0.5)", ""))
 wrong("two_more", "range_unused", "lands at", of("math.ceil(math.log2(amax / 448)) + 2"))
 wrong("limit_of_e5m2", "saturates", "lands at", ("448", "57344"))
-wrong("limit_of_512", "floor_saturates", "500", ("448", "512"))
+wrong("limit_of_512", "saturates", "500", ("448", "512"))
 wrong("limit_of_480", "saturates", "480", ("448", "480"))
-wrong("limit_of_240", "range_unused", "less than half", ("448", "240"))
+wrong("limit_of_240", "range_unused", "-12 is the smallest exponent", ("448", "240"))
 wrong(
     "inverse",
-    "scale_inverted",
-    "multiplied by",
+    "range_unused",
+    "-12 is the smallest exponent",
     ("return max(exponent - (fraction == 0.5), -127)", "return -max(exponent - (fraction == 0.5), -127)"),
 )
 wrong(
     "the_code",
-    "biased_exponent",
-    "plus 127",
+    "range_unused",
+    "-12 is the smallest exponent",
     (RETURN, "    return max(exponent - (fraction == 0.5), -127) + 127\n"),
 )
 wrong(
@@ -59,7 +59,7 @@ wrong(
     "an int was expected, not float",
     (RETURN, "    return 2.0 ** max(exponent - (fraction == 0.5), -127)\n"),
 )
-wrong("signs_forgotten", "signs_ignored", "negative", (AMAX, "block.max().item()"))
+wrong("signs_forgotten", "saturates", "negative", (AMAX, "block.max().item()"))
 wrong("mean_decides", "saturates", "lands at", (AMAX, "block.abs().mean().item()"))
 wrong("first_decides", "saturates", "lands at", (AMAX, "block[-1].abs().item() or 1.0"))
 wrong(

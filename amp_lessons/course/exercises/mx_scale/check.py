@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
+from dataclasses import replace
 
 import torch
 from torch import Tensor
 
 from amp_lessons._base.worker.client import Worker
-from amp_lessons.audit import rules
 from amp_lessons.audit.findings import Finding, failed, note, passed
 from amp_lessons.course.exercises.attempt import Rejected, require_none
 from amp_lessons.course.exercises.bed import described, function, require_unchanged
@@ -28,7 +28,6 @@ def judge(worker: Worker, draw: torch.Generator) -> Iterator[Finding]:
     """Ask for the exponents of many blocks, the plainest first; the first wrong one decides."""
     mx_scale = function(worker, "mx_scale", torch.ones(32))
     notes: dict[str, Finding] = {}
-    answers: list[tuple[Tensor, int]] = []
     for name, block in cases(draw):
         given = block.clone()
         returned = mx_scale(given, about=f"for {name}")
@@ -37,8 +36,7 @@ def judge(worker: Worker, draw: torch.Generator) -> Iterator[Finding]:
         if exponent is None or not math.isfinite(exponent) or exponent != int(exponent):
             seen, hint = f"{described(returned)}, for {name}", "return k, not 2ᵏ, as an int"
             raise Rejected(common_findings.wrong_return_type("an int was", seen, hint))
-        answers.append((block, int(exponent)))
-        require_none(_mistakes(answers, f"for {name}, with the exponent {int(exponent)}"))
+        require_none(_mistakes(block, int(exponent), f"for {name}, with the exponent {int(exponent)}"))
         for remark in (*remark_on_type(returned, int), *_remarks(block, int(exponent), name)):
             notes.setdefault(remark.code, remark)
     yield passed("nothing_saturates", "no block is cut, not even where the floor would cut it")
@@ -107,20 +105,14 @@ def _is_right(block: Tensor, exponent: int) -> bool:
 
 def _remarks(block: Tensor, exponent: int, name: str) -> Iterator[Finding]:
     if _amax(block) and exponent < _smallest(block):
-        said = (
-            f"for {name} the largest magnitude lands at {_amax(block) * 2.0**-exponent:.8g}, above 448, and "
-        )
-        said += "is rounded to it: within half a step, so nothing is lost"
+        said = f"for {name} the largest magnitude lands at {_amax(block) * 2.0**-exponent:.8g}, above 448, "
+        said += "and is rounded to it: within half a step, so nothing is lost"
         hint = "an exponent more keeps it at 448 or below; is a logarithm rounded next to a whole number?"
         yield note("rounds_to_the_largest", said, hint)
 
 
-def _mistakes(answers: list[tuple[Tensor, int]], what: str) -> Iterator[Finding]:
-    """Yield what is wrong with the last of these answers, the root cause first; nothing where it is right.
-
-    A suspect must give all answers: those that were right tell ways of rounding apart that agree here.
-    """
-    block, exponent = answers[-1]
+def _mistakes(block: Tensor, exponent: int, what: str) -> Iterator[Finding]:
+    """Yield what is wrong with an answer, the root cause first; nothing where it is right."""
     amax = _amax(block)
     if _is_right(block, exponent):
         return
@@ -131,41 +123,14 @@ def _mistakes(answers: list[tuple[Tensor, int]], what: str) -> Iterator[Finding]
     if amax == 0:
         yield of_scales.zero_amax(what, f"this is no exponent from {EXPONENTS[0]} to {EXPONENTS[-1]}")
     lands_at = amax * 2.0**-exponent if abs(exponent) < 500 else math.nan
-    for rule, suspect in _suspects(what, f"the largest magnitude lands at {lands_at:.4g}"):
-        if all(rule(each) == its for each, its in answers):
-            yield suspect
     if exponent not in EXPONENTS:
         said = f"{what}: E8M0 has the exponents from {EXPONENTS[0]} to {EXPONENTS[-1]}"
         hint = f"max(k, {EXPONENTS[0]}): so small a block loses some numbers, and there is no other scale"
         yield failed("outside_e8m0", said, hint)
     if block.dtype.itemsize == 2:  # in fp32 all was well
         yield of_scales.computed_in_16_bits(what, f"the largest magnitude lands at {lands_at:.4g}")
-    if lands_at <= ELEMENT.max:
-        yield of_scales.range_unused(lands_at, ELEMENT, what)
-    yield of_scales.saturates(lands_at, ELEMENT, what)
-
-
-def _suspects(what: str, lands: str) -> Iterator[tuple[Callable[[Tensor], int], Finding]]:
-    """Yield the exponents of known mistakes, and what is said of each."""
-    inverted = "the exponent is that of what the block is multiplied by"
-    yield lambda block: -_smallest(block), of_scales.scale_inverted(what, inverted)
-    said = f"{what}: this is the code that E8M0 stores, which is the exponent plus 127"
-    biased = failed("biased_exponent", said, "return the exponent itself, without the bias")
-    yield lambda block: _smallest(block) + 127, biased
-    said, hint = f"{what}: a negative number has a larger magnitude, and is not seen", "block.abs().max()"
-    yield lambda block: _smallest(block.clamp(min=0)), rules.loss.signs_ignored(said, hint)
-    said = f"{what}: {lands}, and one exponent less would do"
-    hint = "where amax is 448 times a power of two, floor(…) + 1 is one more than the smallest"
-    yield _by(lambda q: math.floor(math.log2(q)) + 1), failed("one_too_many", said, hint)
-    said = f"{what}: {lands}, and is cut: the exponents of largest magnitude and largest number were "
-    said += "subtracted, as the OCP standard suggests, which takes what lies above 448 for 448"
-    hint = "448 is 1.75 · 2**8: compare mantissas too, or round log2(amax / 448) up"
-    yield _by(lambda q: math.floor(math.log2(1.75 * q))), failed("floor_saturates", said, hint)
-    said = f"{what}: {lands}, and is cut: the exponent was rounded to the nearest, which may lose 29%"
-    hint = "round log2(amax / 448) up: math.ceil"
-    yield _by(lambda q: round(math.log2(q))), failed("nearest_saturates", said, hint)
-
-
-def _by(rule: Callable[[float], int]) -> Callable[[Tensor], int]:
-    """Return what makes an exponent of a block's largest magnitude over 448."""
-    return lambda block: rule(_amax(block) / ELEMENT.max)
+    smallest = f"{_smallest(block)} is the smallest exponent at which nothing is above {ELEMENT.max:g}"
+    if (misplaced := of_scales.misplaced(amax, 2.0**exponent, ELEMENT, what)) is not None:
+        yield replace(misplaced, message=f"{misplaced.message}; {smallest}")
+    hint = "where amax is 448 times a power of two, floor(log2(amax / 448)) + 1 is one too many"
+    yield failed("one_too_many", f"{what}, the largest magnitude lands at {lands_at:.4g}: {smallest}", hint)

@@ -24,8 +24,8 @@ LOOP = "    for scores, values in blocks:\n"
 ISLAND = "torch.autocast(scores.device.type, enabled=False)"
 
 wrong("never_rescaled", "not_rescaled", "old maximum", (TOTAL, "total"), (WEIGHTED, "weighted"))
-wrong("sum_alone_rescaled", "values_not_rescaled", "weighted values were not", (WEIGHTED, "weighted"))
-wrong("values_alone_rescaled", "sum_not_rescaled", "exponentials was not", (TOTAL, "total"))
+wrong("sum_alone_rescaled", "not_rescaled", "the weighted values stayed", (WEIGHTED, "weighted"))
+wrong("values_alone_rescaled", "not_rescaled", "the sum of exponentials stayed", (TOTAL, "total"))
 wrong("factor_inverted", "exponents_overflow", "not finite", (FACTOR, "(largest - before).exp()"))
 wrong("no_maximum", "exponents_overflow", "all of them became 0", (MAXIMUM, "torch.zeros(())"))
 wrong("the_blocks_own_maximum", "exponents_overflow", "fall", (MAXIMUM, "scores.amax(-1, keepdim=True)"))
@@ -57,8 +57,8 @@ wrong(
     (FACTOR, "(before - largest).exp().nan_to_num()"),
     (WEIGHTS, "(scores - largest).exp().nan_to_num()"),
 )
-wrong("not_divided", "sum_not_divided", "add up to 1", (f" / {DIVISOR}", ""))
-wrong("last_block", "last_block_only", "last block alone", (f"{TOTAL} + ", ""), (f"{WEIGHTED} + ", ""))
+wrong("not_divided", "wrong_softmax", "off by 1.7", (f" / {DIVISOR}", ""))
+wrong("last_block", "wrong_softmax", "off by 0.06", (f"{TOTAL} + ", ""), (f"{WEIGHTED} + ", ""))
 wrong(
     "in_16_bits",
     "state_in_half",
@@ -134,7 +134,7 @@ def copies_kept_in_fp32(blocks):
     return torch.cat(rows, -1).softmax(-1) @ torch.cat(values)
 
 
-@TABLE.mistake("blocks_averaged", "a softmax per block")
+@TABLE.mistake("wrong_softmax", "off by 1.1")
 def mean_of_softmaxes(blocks):
     results = [scores.float().softmax(-1) @ values.float() for scores, values in blocks]
     return torch.stack(results).mean(0)

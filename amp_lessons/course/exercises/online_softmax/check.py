@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import NoReturn
 
@@ -13,8 +13,9 @@ from amp_lessons._base.worker.client import Worker
 from amp_lessons.audit import rules
 from amp_lessons.audit.findings import Finding, passed
 from amp_lessons.course.exercises.attempt import Rejected, reject
-from amp_lessons.course.exercises.bed import LearnersFunction, described, function, require_not_raised
+from amp_lessons.course.exercises.bed import LearnersFunction, function, require_not_raised
 from amp_lessons.course.exercises.report import common_findings
+from amp_lessons.course.exercises.required import require_tensor
 from amp_lessons.formats.dtypes import dtype_name
 
 _HELD = 1 / 3  # of all bytes: a loop over 64 blocks holds a fifth of them at most, copies in fp64 included
@@ -157,17 +158,11 @@ def _result(online_softmax: LearnersFunction, case: BlocksCase) -> tuple[Tensor,
     require_not_raised(seen["raised"], what)  # of sums over nothing, perhaps: a second pass is named by now
     held, together = seen["most_held"], case.scores.nbytes + case.values.nbytes
     if len(case.lengths) >= _MANY and held > _HELD * together:
-        seen = (
-            f"{what}, {held:,} bytes were held when a block was asked for, and all blocks have {together:,}"
-        )
+        seen = f"{what}, {held:,} bytes were held when a block was asked for, of {together:,} of all blocks"
         raise Rejected(common_findings.blocks_kept(seen, _HINTS["blocks_kept"]))
     result, shape = seen["returned"], (*case.scores.shape[:-1], case.values.shape[-1])
-    if not isinstance(result, Tensor) or result.dtype != torch.float32 or result.shape != shape:
-        wanted, hint = (
-            f"an fp32 tensor of shape {shape} was",
-            "begin with scores.float(), and use keepdim=True",
-        )
-        raise Rejected(common_findings.wrong_return_type(wanted, f"{described(result)}, {what}", hint))
+    hint = "begin with scores.float(), and use keepdim=True"
+    result = require_tensor(result, torch.float32, shape, what, hint)
     return result.detach(), str(seen["rounded_by"])
 
 
@@ -188,9 +183,13 @@ def _require_empty_rows(result: Tensor, case: BlocksCase) -> None:
 def _reject_result(result: Tensor, case: BlocksCase, rounded_by: str) -> NoReturn:
     """Name the known mistake that makes this result; else say how far off it is."""
     off = f"off by {float(case.errors(result, case.result()).max()):.2g} of the values' magnitude"
-    for code, wrong, why in _SUSPECTS:
-        if case.is_near(result, wrong(case)):
-            _reject(code, case, f"{off}: {why}")
+    for stayed, (total, weighted) in {
+        "both sums": (False, False),
+        "the weighted values": (True, False),
+        "the sum of exponentials": (False, True),
+    }.items():
+        if case.is_near(result, _summed(case, total, weighted)):
+            _reject("not_rescaled", case, f"{off}: {stayed} stayed with the old maximum")
     finite = bool(result.isfinite().all())
     see_all = case.scores.isfinite().all(-1)
     if not finite and not see_all.all() and result[see_all].isfinite().all():
@@ -209,11 +208,6 @@ def _reject(code: str, case: BlocksCase, seen: str) -> NoReturn:
     reject(code, f"for {case.what}, the result is {seen}", _HINTS[code])
 
 
-def _not_divided(case: BlocksCase) -> Tensor:
-    scores = case.scores.double()
-    return case.result() * (scores - scores.amax(-1, keepdim=True)).exp().sum(-1, keepdim=True)
-
-
 def _summed(case: BlocksCase, rescale_total: bool, rescale_weighted: bool) -> Tensor:
     """Add up a case's blocks in fp64 without one or both of the factors."""
     largest = torch.tensor(torch.finfo(torch.float64).min, dtype=torch.float64)
@@ -226,34 +220,13 @@ def _summed(case: BlocksCase, rescale_total: bool, rescale_weighted: bool) -> Te
     return weighted / total
 
 
-def _each(case: BlocksCase) -> list[Tensor]:
-    return [scores.double().softmax(-1) @ values.double() for scores, values in case.blocks()]
-
-
-_SUSPECTS: tuple[tuple[str, Callable[[BlocksCase], Tensor], str], ...] = (
-    ("sum_not_divided", _not_divided, "the weights of a softmax add up to 1, and these do not"),
-    ("not_rescaled", lambda case: _summed(case, False, False), "sums stayed with the old maximum"),
-    ("values_not_rescaled", lambda case: _summed(case, True, False), "the weighted values were not rescaled"),
-    ("sum_not_rescaled", lambda case: _summed(case, False, True), "the sum of exponentials was not rescaled"),
-    (
-        "blocks_averaged",
-        lambda case: torch.stack(_each(case)).mean(0),
-        "it is the mean of a softmax per block",
-    ),
-    ("last_block_only", lambda case: _each(case)[-1], "it is that of the last block alone"),
-)
 _HINTS = {
     "blocks_asked_again": "keep the largest score so far, and rescale sums by exp(before - largest)",
     "blocks_kept": "keep three things: the largest score, the sum of exponentials, the weighted values",
     "product_cast_back": "autocast casts what a product is given: switch it off, for the scores' device",
-    "sum_not_divided": "divide by the sum of exponentials, once, at the end",
     "not_rescaled": "multiply sum and weighted values by exp(before - largest) whenever the maximum grows",
-    "values_not_rescaled": "both sums belong to the maximum that they were computed with: rescale both",
-    "sum_not_rescaled": "both sums belong to the maximum that they were computed with: rescale both",
-    "blocks_averaged": "blocks share one sum, relative to one maximum: then low scores count little",
-    "last_block_only": "add to what was summed before: total * rescale + the block's sum",
     "masked_block_nan": "begin with fp32's lowest finite number as the largest: -inf - (-inf) is NaN",
     "state_in_half": "begin with scores.float() and values.float(); whoever called may round the result",
     "exponents_overflow": "subtract the largest score so far: then no exponential is above 1, and one is 1",
-    "wrong_softmax": "write down for one row and two blocks of one key each what both sums should be",
+    "wrong_softmax": "all blocks share one maximum and two sums, one divided by the other once, at the end",
 }

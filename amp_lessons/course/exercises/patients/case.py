@@ -12,8 +12,12 @@ import random
 import re
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
+import yaml
+
+from amp_lessons._base.entries import LOADER
 from amp_lessons._base.text.tables import ShownAsTable, Table
 
 
@@ -131,7 +135,7 @@ class Sighting:
 
 @dataclass(frozen=True)
 class Case:
-    """One patient, as the ``CASE`` in its folder's ``patient.py``.
+    """One patient, as the ``CASE`` in its folder's ``patient.py``; its texts stand in ``patient.yaml``.
 
     ``silent`` says that nothing is raised, PyTorch does not warn, and no loss becomes inf or NaN. ``symptom``
     is one sentence that a person would report, without a diagnosis. ``code`` is that of the finding which the
@@ -149,3 +153,11 @@ class Case:
     observe: Callable[[Any, int], Observed]
     shows: Callable[[Observed], bool]
     choices: tuple[Choice, ...] = field(repr=False)
+
+    @classmethod
+    def beside(cls, module: str, **that_runs: Any) -> Case:
+        """Make the case of the texts beside a ``module``, by its path, and of what stands in it."""
+        texts = yaml.load(Path(module).with_suffix(".yaml").read_text("utf-8"), LOADER)
+        diagnoses = tuple(Diagnosis(**each) for each in texts.pop("diagnoses"))
+        seen_at = tuple(Sighting(**each) for each in texts.pop("seen_at"))
+        return cls(diagnoses=diagnoses, seen_at=seen_at, **texts, **that_runs)

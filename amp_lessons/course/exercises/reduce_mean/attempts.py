@@ -38,11 +38,11 @@ wrong(
     "in place",
     ("sums = [chunk.float() for chunk in chunks]", "sums = chunks"),
 )
-wrong("sum_not_mean", "not_divided", "sum was returned", (MEAN, "torch.cat(sums)"))
+wrong("sum_not_mean", "wrong_mean", "rank 0 returned", (MEAN, "torch.cat(sums)"))
 wrong(
     "divided_twice",
-    "mean_divided_twice",
-    "once more",
+    "wrong_mean",
+    "rank 0 returned",
     (FLOAT, "chunk.float() / world_size for chunk in chunks"),
 )
 wrong(
@@ -123,7 +123,7 @@ wrong(
     "shape (14,)",
     (SECOND, SECOND.replace("rank + 1 - step", "rank - step")),
 )
-wrong("order_of_arrival", "chunks_out_of_order", "wrong places", (MEAN, "torch.cat(sums[::-1]) / world_size"))
+wrong("order_of_arrival", "wrong_mean", "rank 0 returned", (MEAN, "torch.cat(sums[::-1]) / world_size"))
 wrong("inf_removed", "wrong_mean", "returned 0, not inf", (MEAN, f"({MEAN}).nan_to_num(0.0, 0.0, 0.0)"))
 wrong(
     "sends_without_end",

@@ -12,8 +12,9 @@ from torch import Tensor
 from amp_lessons._base.worker.client import Worker
 from amp_lessons.audit.findings import Finding, passed
 from amp_lessons.course.exercises.attempt import Rejected, reject
-from amp_lessons.course.exercises.bed import described, function
+from amp_lessons.course.exercises.bed import function
 from amp_lessons.course.exercises.report import common_findings
+from amp_lessons.course.exercises.required import require_tensor
 from amp_lessons.formats.dtypes import dtype_name
 from amp_lessons.parallel import sent_bytes
 
@@ -104,19 +105,13 @@ def _cases(draw: torch.Generator) -> list[RanksCase]:
 def _require_delivered(told: dict[str, Any], case: RanksCase) -> None:
     if told["stuck"]:
         waits = ", ".join(f"rank {rank} for rank {source}" for rank, source in told["stuck"])
-        reject(
-            "deadlock",
-            f"the ranks would have waited for ever, {case.what}: {waits}, and nobody was left to send",
-            "every recv needs a send by the rank it names: send does not wait, so send first and receive "
-            "then, on every rank as often",
-        )
+        said = f"the ranks would have waited for ever, {case.what}: {waits}, and nobody was left to send"
+        hint = "every recv needs a send by the rank it names: send does not wait, so send first"
+        reject("deadlock", said, hint)
     for source, to in told["unread"]:
-        reject(
-            "never_received",
-            f"rank {source} sent something that rank {to} never received, {case.what}: the next to receive "
-            "would get it in place of its own",
-            "every send needs a recv: world_size - 1 of both to add up, and as many to hand the sums round",
-        )
+        said = f"rank {source} sent something that rank {to} never received, {case.what}"
+        hint = "every send needs a recv: world_size - 1 of both to add up, and as many to hand the sums round"
+        reject("never_received", said, hint)
 
 
 def _require_unchanged(given: list[list[Tensor]], case: RanksCase) -> None:
@@ -134,87 +129,52 @@ def _require_ring(sent: list[list[tuple[int, Tensor]]], case: RanksCase) -> None
     ranks, total = case.ranks, case.gradients.shape[1] * _FP32_BYTES
     for rank, to, tensor in [(rank, *each) for rank, messages in enumerate(sent) for each in messages]:
         if to not in ((rank + 1) % ranks, (rank - 1) % ranks):
-            reject(
-                "not_a_ring",
-                f"rank {rank} sent to rank {to}, which is no neighbour of its own, {case.what}: in a ring "
-                "every rank talks to the next, so that no link carries more than another",
-                "send to (rank + 1) % world_size, receive from (rank - 1) % world_size",
-            )
+            said = f"rank {rank} sent to rank {to}, which is no neighbour of its own, {case.what}"
+            hint = "send to (rank + 1) % world_size, receive from (rank - 1) % world_size"
+            reject("not_a_ring", said, hint)
         if tensor.dtype != torch.float32:
             half = tensor.dtype.itemsize < _FP32_BYTES
             worse = "each hop rounds what was added before" if half else "more bytes take more time"
-            reject(
-                "sent_in_half" if half else "sent_wider",
-                f"{dtype_name(tensor.dtype)} was sent, {case.what}, where fp32 was asked for: {worse}",
-                "make fp32 tensors of the chunks first, chunk.float(), and send those",
-            )
+            said = f"{dtype_name(tensor.dtype)} was sent, {case.what}, where fp32 was asked for: {worse}"
+            hint = "make fp32 tensors of the chunks first, chunk.float(), and send those"
+            reject("sent_in_half" if half else "sent_wider", said, hint)
     # with unequal chunks it depends on a rank's place which two it need not send; all ranks together do not
     most, enough = 2 * (total - min(case.lengths) * _FP32_BYTES), sent_bytes("all-reduce", total, ranks)
     nbytes = [sum(tensor.nbytes for _, tensor in messages) for messages in sent]
     if max(nbytes) > most or sum(nbytes) > ranks * enough:
-        seen = (
-            f"rank {nbytes.index(max(nbytes))} sent {max(nbytes)} bytes, and all {sum(nbytes)}, {case.what}"
-        )
-        reject(
-            "sends_too_much",
-            f"{seen}, for a gradient of {total} bytes in fp32; {float(enough):.4g} each are enough",
-            "send one chunk at a time: first add up, so that each rank has the whole sum of one chunk, then "
-            "hand these sums round",
-        )
+        said = f"rank {nbytes.index(max(nbytes))} sent {max(nbytes)} bytes, all {sum(nbytes)}, {case.what}, "
+        said += f"for a gradient of {total} bytes in fp32; {float(enough):.4g} each are enough"
+        hint = "send one chunk at a time: add up until each rank has the whole sum of one chunk, then "
+        reject("sends_too_much", said, f"{hint}hand these sums round")
 
 
 def _require_mean(results: list[Any], case: RanksCase) -> None:
     """Reject results of a wrong shape or dtype, that are not the mean, or that differ between ranks."""
-    shape = case.mean.shape
     for result in results:
-        if not isinstance(result, Tensor) or result.dtype != torch.float32 or result.shape != shape:
-            seen, asked = f"{described(result)}, {case.what}", f"an fp32 tensor of shape {tuple(shape)} was"
-            hint = "what arrives takes the place of its own chunk: return torch.cat(sums), in fp32"
-            raise Rejected(common_findings.wrong_return_type(asked, seen, hint))
+        hint = "what arrives takes the place of its own chunk: return torch.cat(sums), in fp32"
+        require_tensor(result, torch.float32, case.mean.shape, case.what, hint)
     for rank, result in enumerate(results):
         if not case.near(result, case.mean):
             _reject_mean(result, rank, case)
     for rank, result in enumerate(results):
         if not torch.equal(result.nan_to_num(7.0), results[0].nan_to_num(7.0)):
-            reject(
-                "results_differ",
-                f"rank {rank} returned another mean than rank 0, {case.what}, if only by the last bit: their "
-                "weights would drift apart, and nothing would bring them together",
-                "let one rank add up each chunk, and all others take its sum as it is",
-            )
+            said = f"rank {rank} returned another mean than rank 0, {case.what}, by the last bit perhaps: "
+            hint = "let one rank add up each chunk, and all others take its sum as it is"
+            reject("results_differ", f"{said}their weights would drift apart", hint)
 
 
 def _reject_mean(result: Tensor, rank: int, case: RanksCase) -> NoReturn:
-    """Say which known mistake makes this result, or where it is farthest off."""
+    """Say where a result is farthest off, and whether 16 bits round as far."""
     mean, off, dtype = case.mean, case.off(result, case.mean), case.gradients.dtype
     n = int(off.argmax())
     seen = f"{case.what}: at index {n} rank {rank} returned {float(result[n]):.7g}, not {float(mean[n]):.7g}"
-    turned = torch.cat(mean.split(list(case.lengths))[::-1])
-    for code, made, what, hint in (
-        ("not_divided", mean * case.ranks, "the sum was returned, not the mean", "divide by world_size"),
-        ("mean_divided_twice", mean / case.ranks, "the mean was divided once more", "divide by it once"),
-        (
-            "chunks_out_of_order",
-            turned,
-            "chunks are in the wrong places",
-            "torch.cat(sums), in their order",
-        ),
-    ):
-        if case.near(result, made):
-            reject(code, f"{what}, {seen}", hint)
     # of fp32 gradients each may have been rounded once, or the mean; of others every sum on the way
     halves = {torch.float16: 1, torch.bfloat16: 1} if dtype == torch.float32 else {dtype: 2 * case.ranks}
     half = next((each for each, times in halves.items() if off[n] < times * torch.finfo(each).eps), None)
     if half is not None:
-        reject(
-            "summed_in_half",
-            f"the mean is off by {float(off[n]):.2g} of the magnitudes that were added, as far as "
-            f"{dtype_name(half)} rounds, where fp32 would be off by 1e-7, {seen}",
-            "make fp32 tensors of the chunks before anything is added or divided, send those, round nothing",
-        )
-    reject(
-        "wrong_mean",
-        f"the mean is wrong, {seen}",
-        "each chunk must have met every rank once before its sum is handed round: write down for three ranks "
-        "who holds what after each hop; inf is added as any other number",
-    )
+        rounds = f"the mean is off by {float(off[n]):.2g} of the magnitudes that were added, as far as "
+        hint = "make fp32 tensors of the chunks before anything is added or divided, and send those"
+        reject("summed_in_half", f"{rounds}{dtype_name(half)} rounds, {seen}", hint)
+    hint = "each chunk meets every rank once before its sum is handed round, is divided once, and "
+    hint += "comes back in its place: write down for three ranks who holds what after each hop"
+    reject("wrong_mean", f"the mean is wrong, {seen}", hint)

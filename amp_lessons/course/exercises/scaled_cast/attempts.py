@@ -19,28 +19,34 @@ RETURN = f"    return {VALUES}, scale\n"
 FLOAT = "    x = x.float()\n"
 
 wrong(
-    "a_plain_cast", "not_scaled", "without a scale", (RETURN, "    return x.to(dtype), torch.tensor(1.0)\n")
+    "a_plain_cast",
+    "range_unused",
+    "by a scale of 1 the largest",
+    (RETURN, "    return x.to(dtype), torch.tensor(1.0)\n"),
 )
-wrong("scale_beside_a_plain_cast", "not_scaled", "without a scale", (VALUES, "x.to(dtype)"))
-wrong("returns_the_multiplier", "scale_inverted", "mixed up", (RETURN, f"    return {VALUES}, 1 / scale\n"))
-wrong("multiplies_by_the_scale", "scale_inverted", "x · scale", ("x / scale", "x * scale"))
+wrong("scale_beside_a_plain_cast", "wrong_cast", "where x / scale is", (VALUES, "x.to(dtype)"))
+wrong(
+    "returns_the_multiplier",
+    "range_unused",
+    "by a scale of 149",
+    (RETURN, f"    return {VALUES}, 1 / scale\n"),
+)
+wrong("multiplies_by_the_scale", "wrong_cast", "where x / scale is", ("x / scale", "x * scale"))
 wrong(
     "inverse_scale",
-    "scale_inverted",
-    "mixed up",
+    "range_unused",
+    "by a scale of 149",
     (SCALE, "torch.finfo(dtype).max / amax.clamp(min=1e-30)"),
     ("x / scale", "x * scale"),
 )
-wrong("amax_per_element", "not_one_scale", "1024 scales", (AMAX, "x.abs()"))
+wrong("amax_per_element", "wrong_return_type", "one number as scale", (AMAX, "x.abs()"))
 wrong(
     "amax_per_row",
-    "not_one_scale",
-    "32 scales",
+    "wrong_return_type",
+    "one number as scale",
     (AMAX, "x.abs().amax(-1, keepdim=True) if x.numel() else x.new_zeros(())"),
 )
-wrong(
-    "signs_forgotten", "signs_ignored", "largest number", (AMAX, "x.max() if x.numel() else x.new_zeros(())")
-)
+wrong("signs_forgotten", "saturates", "largest number", (AMAX, "x.max() if x.numel() else x.new_zeros(())"))
 wrong("mean_decides", "saturates", "lands at", (AMAX, "x.abs().mean() if x.numel() else x.new_zeros(())"))
 wrong(
     "mean_decides_and_clamps",
@@ -49,7 +55,7 @@ wrong(
     (AMAX, "x.abs().mean() if x.numel() else x.new_zeros(())"),
     (VALUES, "(x / scale).clamp(-448, 448).to(dtype)"),
 )
-wrong("norm_decides", "range_unused", "less than half", (AMAX, "x.norm()"))
+wrong("norm_decides", "range_unused", "lands at 12.17", (AMAX, "x.norm()"))
 wrong("to_one", "range_unused", "lands at 1", (" / torch.finfo(dtype).max", " * 1.0"))
 wrong("e4m3s_limit_for_both", "range_unused", "fp8_e5m2", ("torch.finfo(dtype).max", "448.0"))
 wrong("e5m2s_limit_for_both", "saturates", "fp8_e4m3", ("torch.finfo(dtype).max", "57344.0"))
@@ -69,11 +75,11 @@ wrong(
 )
 wrong("nearest_power_of_two", "saturates", "lands at", (SCALE, f"2.0 ** ({SCALE}).log2().round()"))
 wrong("nan_at_zero", "zero_amax", "for zeros", (".clamp(min=1e-30)", ""))
-wrong("a_floor_as_torchaos", "floor_too_high", "allowed to be smaller", ("1e-30", "1e-12"))
+wrong("a_floor_as_torchaos", "range_unused", "lands at 4.48e-14", ("1e-30", "1e-12"))
 wrong(
     "a_floor_under_the_scale",
-    "floor_too_high",
-    "allowed to be smaller",
+    "range_unused",
+    "lands at 100",
     (SCALE, "(amax / torch.finfo(dtype).max).clamp(min=1e-30)"),
 )
 wrong("first_row_decides", "saturates", "lands at", ("x.abs().max()", "x.flatten()[:40].abs().max()"))
@@ -116,8 +122,8 @@ wrong(
 wrong("whole_numbers", "wrong_cast", "where x / scale is", (VALUES, "(x / scale).round().to(dtype)"))
 wrong("truncated", "wrong_cast", "where x / scale is", (VALUES, "(x / scale * (1 - 2**-4)).to(dtype)"))
 wrong("in_place", "inputs_changed", "in place", (VALUES, "x.div_(scale).to(dtype)"))
-wrong("values_alone", "wrong_return_type", "pair", (RETURN, f"    return {VALUES}\n"))
-wrong("scale_first", "wrong_return_type", "values of dtype", (RETURN, f"    return scale, {VALUES}\n"))
+wrong("values_alone", "wrong_return_type", "one number as scale", (RETURN, f"    return {VALUES}\n"))
+wrong("scale_first", "wrong_return_type", "as values", (RETURN, f"    return scale, {VALUES}\n"))
 wrong("always_e4m3", "wrong_return_type", "float8_e5m2", (VALUES, "(x / scale).to(torch.float8_e4m3fn)"))
 wrong("values_in_fp32", "wrong_return_type", "float32", (VALUES, "(x / scale).to(dtype).float()"))
 wrong("flattened", "wrong_return_type", "of shape", (VALUES, "(x / scale).flatten().to(dtype)"))

@@ -83,7 +83,7 @@ wrong(
 wrong(
     "computes_in_fp32",
     "compute_dtype_ignored",
-    "although fp16",
+    "weights are in fp32",
     (CAST, "self.shard.detach()"),
 )
 wrong(
@@ -131,24 +131,24 @@ wrong(
     ("torch.empty_like(self.shard)", "whole.new_empty(len(self.shard))"),
     (MEAN, f"({MEAN}).float()"),
 )
-wrong("never_divided", "shard_gradient_summed", "Adam hides", (MEAN, "mine"))
+wrong("never_divided", "wrong_shard_gradient", "mean gradient is wrong", (MEAN, "mine"))
 wrong(
     "own_gradients_only",
     "wrong_shard_gradient",
-    "mean of all ranks",
+    "it is -0.4880371, not",
     (REDUCE, "        mine = whole.chunk(dist.get_world_size())[dist.get_rank()] * dist.get_world_size()\n"),
 )
 wrong(
     "divided_in_half_before",
-    "shard_reduced_in_half",
-    "divided in fp16",
+    "wrong_shard_gradient",
+    "mean gradient is wrong",
     ("p.grad.float().flatten()", "(p.grad / dist.get_world_size()).float().flatten()"),
     (MEAN, "mine"),
 )
 wrong(
     "handed_on_and_added_up_in_half",
     "shard_reduced_in_half",
-    "rounded to fp16",
+    "as far as adding up in fp16 rounds",
     (
         REDUCE,
         "        half = whole.to(self.compute_dtype)\n"
@@ -157,7 +157,7 @@ wrong(
         "        mine = sum(every[1:], every[0]).chunk(dist.get_world_size())[dist.get_rank()].float()\n",
     ),
 )
-wrong("inf_removed", "wrong_shard_gradient", "overflowed", (MEAN, f"({MEAN}).nan_to_num(0.0, 0.0, 0.0)"))
+wrong("inf_removed", "wrong_shard_gradient", "it is 0, not", (MEAN, f"({MEAN}).nan_to_num(0.0, 0.0, 0.0)"))
 wrong("no_gradient", "no_shard_gradient", "None", (f"        self.shard.grad = {MEAN}\n", ""))
 wrong("gradients_left", "gradients_kept", "still there", (NONE, ""))
 wrong(

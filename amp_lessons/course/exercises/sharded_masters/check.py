@@ -107,29 +107,25 @@ def _gradient(weights: Tensor, weight: float, inputs: Tensor, targets: Tensor) -
 def _require_shard(masters: Tensor, count: int, when: str, noted: dict[str, Any], rank: int) -> None:
     shard, wanted = noted["shard"], masters.chunk(RANKS)[rank]
     if not isinstance(shard, Tensor) or not noted["fit"] or shard.shape != wanted.shape:
-        reject(
-            "no_shard",
-            f"{when}, shard is {bed.described(shard)}: an optimizer is to be given a parameter of shape "
-            f"{tuple(wanted.shape)}, an equal share of {count} weights",
-            "join all weights flat, pad with -len(flat) % world_size zeros, and keep one part: "
-            "self.shard = nn.Parameter(…)",
-        )
+        said = f"{when}, shard is {bed.described(shard)}: an optimizer is to be given a parameter of shape "
+        hint = "join all weights flat, pad with -len(flat) % world_size zeros, and keep one part: "
+        said += f"{tuple(wanted.shape)}, an equal share of {count} weights"
+        reject("no_shard", said, f"{hint}self.shard = nn.Parameter(…)")
     if shard.dtype != torch.float32:
         raise Rejected(rules.ranks.masters_not_fp32(str(shard.dtype)))
     if not torch.allclose(shard, wanted, rtol=_TOLERANCE, atol=1e-7):
-        reject(
-            "shard_values",
-            f"{when} the shard is not this rank's part of all weights: {_farthest_off(shard, wanted)}",
+        said = f"{when} the shard is not this rank's part of all weights: {_farthest_off(shard, wanted)}"
+        hint = (
             "parts come in the order of the ranks, weights in that of model.parameters(), then zeros; nobody "
-            "but the optimizer changes them, and they are never rounded",
         )
+        reject("shard_values", said, f"{hint}but the optimizer changes them, and they are never rounded")
     for name, elements in noted["kept"].items():
         if elements >= count:
-            reject(
-                "whole_masters_kept",
-                f"{when} {name} holds {elements} numbers in fp32 on every rank, as many as there are weights",
-                "keep this rank's part alone, a copy of it (.clone()): a view keeps the whole in memory",
+            said = (
+                f"{when} {name} holds {elements} numbers in fp32 on every rank, as many as there are weights"
             )
+            hint = "keep this rank's part alone, a copy of it (.clone()): a view keeps the whole in memory"
+            reject("whole_masters_kept", said, hint)
 
 
 def _farthest_off(seen: Tensor, wanted: Tensor) -> str:
@@ -141,68 +137,48 @@ def _farthest_off(seen: Tensor, wanted: Tensor) -> str:
 def _require_gathered(wanted: Tensor, when: str, noted: dict[str, Any], rank: int) -> None:
     asked, weights = dtype_name(wanted.dtype), wanted.float()
     if others := {dtype_name(dtype) for dtype in noted["dtypes"] if dtype != wanted.dtype}:
-        reject(
-            "compute_dtype_ignored",
-            f"after gather the model's weights are in {', '.join(sorted(others))} although {asked} was asked "
-            "for: forward and backward compute in that, and no result would be far off",
-            "give each parameter a value in compute_dtype: parameter.data = …",
+        said = (
+            f"after gather the model's weights are in {', '.join(sorted(others))}, and {asked} was asked for"
         )
+        hint = "give each parameter a value in compute_dtype: parameter.data = …"
+        reject("compute_dtype_ignored", said, hint)
     if not torch.equal(noted["weights"], weights):
-        reject(
-            "gathered_wrong",
-            f"{when} the weights that gather gave, joined flat, are not the masters of all ranks, "
-            f"rounded: {_farthest_off(noted['weights'], weights)}",
-            "gather anew in every step; cut off the padding at the end, and split by p.numel()",
+        said = (
+            f"{when} the weights that gather gave, joined flat, are not the masters of all ranks, rounded: "
         )
+        hint = "gather anew in every step; cut off the padding at the end, and split by p.numel()"
+        reject("gathered_wrong", said + _farthest_off(noted["weights"], weights), hint)
     nbytes = sum(elements * dtype.itemsize for _, dtype, elements in noted["sent"])
     if nbytes > _MOST_GATHERED * wanted.nbytes:
         dtypes = ", ".join(sorted({str(dtype) for _, dtype, _ in noted["sent"]}))
+        said = f"weights were sent in {dtypes}, {nbytes} bytes, where {wanted.nbytes} in {asked} are enough"
         reject(
-            "gathered_in_fp32",
-            f"weights were sent in {dtypes}, {nbytes} bytes, where {wanted.nbytes} in {asked} are enough",
-            "cast the shard to compute_dtype first, then gather; and gather once",
+            "gathered_in_fp32", said, "cast the shard to compute_dtype first, then gather; and gather once"
         )
-
-
-_HINTS = {
-    "shard_reduced_in_half": "make fp32 of them first, as reduce_dtype=torch.float32 does: p.grad.float()",
-    "shard_gradient_summed": "divide by dist.get_world_size(), where gloo sums under ReduceOp.AVG too",
-}
 
 
 def _require_reduced(of_ranks: Tensor, when: str, noted: dict[str, Any], rank: int) -> None:
     gradient, half = noted["gradient"], of_ranks.chunk(RANKS, dim=1)[rank]
     parts, dtype = half.float(), dtype_name(half.dtype)
     if not isinstance(gradient, Tensor) or gradient.dtype != torch.float32:
-        reject(
-            "no_shard_gradient",
-            f"after reduce, the shard that the optimizer steps has the gradient {bed.described(gradient)}",
-            "self.shard.grad = …, of its shape and dtype; and self.shard stays the parameter that it was",
-        )
-    off = f"shard.grad: {_farthest_off(gradient, parts.mean(0))}"
-    suspects = {
-        "added up and not divided, which Adam hides": parts.sum(0),
-        f"rounded to {dtype} as they were added up or afterwards": sum(half[1:], half[0]).float() / RANKS,
-        f"divided in {dtype}, which drops a bit of what is subnormal": (half / RANKS).float().sum(0),
-    }
+        said = f"after reduce, the shard that the optimizer steps has the gradient {bed.described(gradient)}"
+        hint = "self.shard.grad = …, of its shape and dtype; and self.shard stays the parameter that it was"
+        reject("no_shard_gradient", said, hint)
     if not _close(gradient, parts.mean(0), parts):
-        for what, made in suspects.items():
-            if _close(gradient, made, parts):
-                code = "shard_reduced_in_half" if dtype in what else "shard_gradient_summed"
-                reject(code, f"{when} gradients were {what}; {off}", _HINTS[code])
-        reject(
-            "wrong_shard_gradient",
-            f"{when} this rank's part of the mean of all ranks' gradients, inf where one has overflowed, is "
-            f"not in {off}",
-            "join the gradients in the order of the parameters, pad them with zeros as the weights are, "
-            "reduce them over all ranks; change nothing else",
+        off = (
+            f"{when} this rank's part of the mean gradient is wrong: {_farthest_off(gradient, parts.mean(0))}"
         )
+        if _close(gradient, sum(half[1:], half[0]).float() / RANKS, parts):
+            hint = "make fp32 of them first, as reduce_dtype=torch.float32 does: p.grad.float()"
+            reject("shard_reduced_in_half", f"{off}, as far as adding up in {dtype} rounds", hint)
+        hint = (
+            "join the gradients in the order of the parameters, pad them with zeros as the weights are, add "
+        )
+        hint += "them up over all ranks and divide by their number, both in fp32; change nothing else"
+        reject("wrong_shard_gradient", off, hint)
     if noted["gradients_stay"]:
-        reject(
-            "gradients_kept",
-            "after reduce the model's own gradients are still there: the next backward pass adds to them",
-            "set p.grad = None for every parameter once it is reduced",
-        )
+        said = "after reduce the model's own gradients are still there: the next backward pass adds to them"
+        reject("gradients_kept", said, "set p.grad = None for every parameter once it is reduced")
 
 
 def _close(seen: Tensor, wanted: Tensor, parts: Tensor) -> bool:

@@ -1,6 +1,6 @@
 """Mistakes with the scales of small formats that more than one exercise can find: one wording for each.
 
-A function is called as the code of its finding. ``what`` says whose scale it is, and where it was seen.
+``what`` says whose scale it is, and where it was seen.
 """
 
 from __future__ import annotations
@@ -12,54 +12,18 @@ from amp_lessons.formats import FloatFormat
 
 def misplaced(amax: float, scale: float, element: FloatFormat, what: str) -> Finding | None:
     """Report a scale that takes the largest magnitude beyond the format's last value, or far below it."""
-    lands_at = amax / scale
-    if lands_at > too_large_from(element):
-        return saturates(lands_at, element, what)
-    if lands_at < element.max / 2 * (1 - 1e-6):  # the division that made the scale may have rounded
-        return range_unused(lands_at, element, what)
-    return None
-
-
-def saturates(lands_at: float, element: FloatFormat, what: str) -> Finding:
-    """Report a scale that is too small."""
-    return failed(
-        "saturates",
-        f"{what}: the largest magnitude lands at {lands_at:.4g}, and {element.max:g} is the largest number "
-        f"of {element.name}: it is cut by {1 - element.max / lands_at:.0%}, or becomes NaN, whichever "
-        "PyTorch is installed",
-        "the largest magnitude of all decides, not a mean; if the scale is to be a power of two, take the "
-        "one above, not the nearest",
-    )
-
-
-def range_unused(lands_at: float, element: FloatFormat, what: str) -> Finding:
-    """Report a scale that is too large."""
-    return failed(
-        "range_unused",
-        f"{what}: the largest magnitude lands at {lands_at:.4g}, less than half of {element.max:g}, the "
-        f"largest number of {element.name}: small numbers underflow that a smaller scale would keep",
-        "torch.finfo(dtype).max is what the largest magnitude is taken to, or half of it at least",
-    )
-
-
-def scale_inverted(what: str, how: str) -> Finding:
-    """Report a scale that was taken for its inverse; ``how`` says where."""
-    return failed(
-        "scale_inverted",
-        f"{what}: {how}; scale and its inverse are mixed up",
-        "numbers are divided by the scale before the cast, and multiplied by it afterwards: scale = amax / "
-        "max, so that a tensor of small numbers has a small scale",
-    )
-
-
-def not_scaled(what: str, underflowed: float, saturated: float) -> Finding:
-    """Report a plain cast, and which fractions of the numbers became 0, and the largest one."""
-    return failed(
-        "not_scaled",
-        f"{what}: the numbers were cast as they are, without a scale: {underflowed:.0%} of them become 0, "
-        f"{saturated:.0%} are cut, or NaN",
-        "divide by a scale first that takes the largest magnitude to torch.finfo(dtype).max",
-    )
+    lands_at, half = amax / scale, element.max / 2 * (1 - 1e-6)  # the division by the scale may have rounded
+    if half <= lands_at <= too_large_from(element):
+        return None
+    said = f"{what}: by a scale of {scale:.3g} the largest magnitude, {amax:.4g}, lands at {lands_at:.4g}, "
+    hint = "divide before the cast by a scale that takes the largest magnitude of all to the last number, "
+    hint += "amax / torch.finfo(dtype).max; of powers of two take the one above"
+    if lands_at < half:
+        said += f"below half of {element.max:g}: small numbers underflow that a smaller scale would keep"
+        return failed("range_unused", said, hint)
+    cut = f"{1 - element.max / lands_at:.0%}"
+    said += f"above {element.max:g}: it is cut by {cut}, or becomes NaN, whichever PyTorch is installed"
+    return failed("saturates", said, hint)
 
 
 _SPREAD = (
