@@ -98,13 +98,13 @@ def test_test_runs_everything_strictly_but_what_is_left_to_test_all(checkout, ta
     notebook.touch()
     commands = planned(checkout, target)
     extras = "'.[lab,models,pretrained,classroom,test]'"
-    for step in ("ruff check .", "ruff format --check .", "mypy", extras):
+    for step in ("ruff check .", "ruff format --check .", "lint-imports", extras):
         assert step in commands
     pytest_line = commands.splitlines()[-1]
     assert " --nbval " in pytest_line
     assert "lax" not in pytest_line
     assert ('-m "not thorough"' in pytest_line) is marked
-    assert pytest_line.strip().endswith("notebooks/00_start_here.ipynb tests")
+    assert pytest_line.strip().endswith("tests/test_types.py notebooks/00_start_here.ipynb tests")
 
 
 def test_quick_takes_what_is_named(checkout):

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import cache
+
 import pytest
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
@@ -10,8 +12,10 @@ from amp_lessons import audit, parallel
 from tests.audit import loops_of_ranks as loops
 
 
-def joined(train, every=2):
-    return audit.of_ranks(report for _, report in parallel.run(loops.watched, 2, train, every))
+@cache
+def joined(train):
+    """Return one report of a training of two ranks; what several tests ask of it, runs once."""
+    return audit.of_ranks(report for _, report in parallel.run(loops.watched, 2, train))
 
 
 def codes(report):
@@ -31,32 +35,26 @@ class Calls(TorchDispatchMode):
         return func(*args, **(kwargs or {}))
 
 
-def called(train):
-    with Calls() as calls:
-        train()
-    return calls.names
+def plain_and_watched(train):
+    """Return the weights of a training, without and under an audit, what either called, and the report."""
+    with Calls() as plain_calls:
+        plain = train()
+    with Calls() as watched_calls:
+        watched, report = loops.watched(train, every=1)
+    return (plain, plain_calls.names), (watched, watched_calls.names), report
 
 
 @pytest.mark.parametrize("train", [loops.ddp, loops.fsdp2, loops.fsdp2_with_a_scaler, loops.fsdp1])
-def test_a_right_training_is_clean_and_its_weights_are_those_without_the_audit(train):
-    plain = parallel.run(train, 2)
-    seen = parallel.run(loops.watched, 2, train)
-    for rank in range(2):
-        assert all(map(torch.equal, seen[rank][0], plain[rank]))
-    report = audit.of_ranks(report for _, report in seen)
+def test_a_right_training_is_clean_and_its_weights_and_collectives_are_those_without_the_audit(train):
+    ranks = parallel.run(plain_and_watched, 2, train)
+    for (plain, calls), (watched, watched_calls), _ in ranks:
+        assert all(map(torch.equal, watched, plain))
+        assert watched_calls == calls
+        assert calls
+    report = audit.of_ranks(report for *_, report in ranks)
     assert report.findings == ()
     assert not [sentence for sentence in report.not_seen if "trouble" in sentence]
     assert [(rank.rank, rank.steps, rank.ended) for rank in report.ranks] == [(0, 6, ""), (1, 6, "")]
-
-
-@pytest.mark.parametrize("train", [loops.ddp, loops.fsdp2, loops.fsdp2_with_a_scaler])
-def test_not_one_collective_more_is_called(train):
-    def both():
-        return called(train), called(lambda: loops.watched(train, every=1))
-
-    for plain, watched in parallel.run(both, 2):
-        assert plain == watched
-        assert plain
 
 
 @pytest.mark.parametrize("train", [loops.ddp_that_overflows, loops.fsdp2_with_a_scaler])

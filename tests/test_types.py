@@ -1,0 +1,17 @@
+"""What mypy says of the package: a minute on one core the first time, which other tests use the other core in."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(600)
+def test_mypy_has_nothing_to_say():
+    root = Path(__file__).parents[1]
+    done = subprocess.run([sys.executable, "-m", "mypy"], cwd=root, capture_output=True, text=True)
+    assert done.returncode == 0, done.stdout + done.stderr
