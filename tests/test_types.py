@@ -1,4 +1,4 @@
-"""What mypy says of the package: a minute on one core the first time, which other tests use the other core in."""
+"""What mypy says of the package: without its cache a minute on one core, while other tests use the other."""
 
 from __future__ import annotations
 
