@@ -6,7 +6,6 @@ from functools import cache
 
 import pytest
 import torch
-from torch.utils._python_dispatch import TorchDispatchMode
 
 from amp_lessons import audit, parallel
 from tests.audit import loops_of_ranks as loops
@@ -22,31 +21,9 @@ def codes(report):
     return [finding.code for finding in report.findings]
 
 
-class Calls(TorchDispatchMode):
-    """The names of what is called of the process group, in order."""
-
-    def __init__(self):
-        super().__init__()
-        self.names = []
-
-    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
-        if "c10d" in func.namespace:
-            self.names.append(str(func))
-        return func(*args, **(kwargs or {}))
-
-
-def plain_and_watched(train):
-    """Return the weights of a training, without and under an audit, what either called, and the report."""
-    with Calls() as plain_calls:
-        plain = train()
-    with Calls() as watched_calls:
-        watched, report = loops.watched(train, every=1)
-    return (plain, plain_calls.names), (watched, watched_calls.names), report
-
-
 @pytest.mark.parametrize("train", [loops.ddp, loops.fsdp2, loops.fsdp2_with_a_scaler, loops.fsdp1])
 def test_a_right_training_is_clean_and_its_weights_and_collectives_are_those_without_the_audit(train):
-    ranks = parallel.run(plain_and_watched, 2, train)
+    ranks = parallel.run(loops.plain_and_watched, 2, train)
     for (plain, calls), (watched, watched_calls), _ in ranks:
         assert all(map(torch.equal, watched, plain))
         assert watched_calls == calls
