@@ -37,9 +37,6 @@ QUICKLY := tests/formats tests/scaling tests/_base/text tests/course/test_progre
 	tests/test_architecture.py tests/test_make.py
 NBVAL := --nbval --nbval-current-env --nbval-cell-timeout=120 --nbval-sanitize-with tests/nbval_sanitize.cfg
 
-# Handed out in this order: what takes longest first, so that no process is alone with it at the end.
-TESTS := tests/test_types.py $(NOTEBOOKS) tests
-
 # Some containers set this. Each kernel and each test process would then compile PyTorch's sources anew: 7 seconds.
 unexport PYTHONDONTWRITEBYTECODE
 
@@ -67,11 +64,12 @@ help:
 lab: .venv/installed-lab
 	$(BIN)/amp-lessons lab $(LAB_ARGS)
 
+# mypy is a test of tests/_base: before the tests it would leave one of two cores idle for a minute.
 test: style
-	$(BIN)/python -m pytest $(TOGETHER) -m "not thorough" $(NBVAL) $(TESTS) $(PYTEST_ARGS)
+	$(BIN)/python -m pytest $(TOGETHER) -m "not thorough" $(NBVAL) $(NOTEBOOKS) tests $(PYTEST_ARGS)
 
 test-all: style
-	$(BIN)/python -m pytest $(TOGETHER) $(NBVAL) $(TESTS) $(PYTEST_ARGS)
+	$(BIN)/python -m pytest $(TOGETHER) $(NBVAL) $(NOTEBOOKS) tests $(PYTEST_ARGS)
 
 # What passes alone, after any other test and in any order depends on none that ran before.
 test-each: .venv/installed-test

@@ -104,7 +104,7 @@ def test_test_runs_everything_strictly_but_what_is_left_to_test_all(checkout, ta
     assert " --nbval " in pytest_line
     assert "lax" not in pytest_line
     assert ('-m "not thorough"' in pytest_line) is marked
-    assert pytest_line.strip().endswith("tests/test_types.py notebooks/00_start_here.ipynb tests")
+    assert pytest_line.strip().endswith("notebooks/00_start_here.ipynb tests")
 
 
 def test_quick_takes_what_is_named(checkout):
