@@ -33,7 +33,7 @@ def cases(tables: Iterable[Table], kind: str) -> list[Any]:
     """List the wrong or right attempts of some tables for parametrize.
 
     `make test` takes the first of each table; of wrong ones, one for each code, of right ones none that
-    `test_catalogue.py` and `test_other_ways.py` check.
+    `test_catalogue.py` checks.
     """
     return [_case(table, name, kind) for table in tables for name in getattr(table, kind)]
 
