@@ -43,11 +43,11 @@ unexport PYTHONDONTWRITEBYTECODE
 # The processes that run tests take all cores, so each gets one thread: with more they wait for each other.
 test test-all test-each test-shuffled quick: export OMP_NUM_THREADS := 1
 
-.PHONY: help lab test test-all test-each test-shuffled quick lint exercise notebooks bench gpu site classroom-load clean
+.PHONY: help lab test test-all test-each test-shuffled quick lint style exercise notebooks bench gpu site classroom-load clean
 
 help:
 	@echo "make lab        open your own copy of the lessons in JupyterLab"
-	@echo "make test       a quarter to half an hour on two cores: linters, notebooks, views, each mechanism once"
+	@echo "make test       about ten minutes on two quiet cores: linters, notebooks, views, each mechanism once"
 	@echo "make test-all   everything there is, nightly and before a release: an hour or two"
 	@echo "make test-each  each file of tests in a process of its own"
 	@echo "make test-shuffled  all tests three times, in other orders"
@@ -64,10 +64,11 @@ help:
 lab: .venv/installed-lab
 	$(BIN)/amp-lessons lab $(LAB_ARGS)
 
-test: lint
+# mypy is a test of tests/_base: before the tests it would leave one of two cores idle for a minute.
+test: style
 	$(BIN)/python -m pytest $(TOGETHER) -m "not thorough" $(NBVAL) $(NOTEBOOKS) tests $(PYTEST_ARGS)
 
-test-all: lint
+test-all: style
 	$(BIN)/python -m pytest $(TOGETHER) $(NBVAL) $(NOTEBOOKS) tests $(PYTEST_ARGS)
 
 # What passes alone, after any other test and in any order depends on none that ran before.
@@ -85,10 +86,12 @@ test-shuffled: .venv/installed-test
 quick: .venv/installed-test
 	$(BIN)/python -m pytest -n auto -m "not slow and not thorough" $(QUICKLY) $(PYTEST_ARGS)
 
-lint: .venv/installed-test
+lint: style
+	$(BIN)/mypy
+
+style: .venv/installed-test
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
-	$(BIN)/mypy
 	$(BIN)/lint-imports
 
 exercise: .venv/installed-test

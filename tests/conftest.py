@@ -89,6 +89,16 @@ def _left_in_pytorch():
         yield "a setting"
 
 
+@pytest.fixture(scope="module")
+def taken_along(request):
+    """Pickle by value what a file of tests defines: each rank would import it, and pytest, in seconds."""
+    import cloudpickle
+
+    cloudpickle.register_pickle_by_value(request.module)
+    yield
+    cloudpickle.unregister_pickle_by_value(request.module)
+
+
 @pytest.fixture(scope="session")
 def chromium():
     """Return the path of the system's Chromium.

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import re
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
@@ -20,26 +21,26 @@ def rows(heading: str) -> list[list[str]]:
     return [[cell.strip() for cell in line.strip("|").split("|")] for line in lines]
 
 
-def sources() -> Iterator[tuple[str, ast.Module]]:
-    """Yield every module of the package, by its dotted name."""
+@cache
+def sources() -> dict[str, ast.Module]:
+    """Return every module of the package, by its dotted name."""
+    found = {}
     for path in sorted(PACKAGE.rglob("*.py")):
         inside = path.relative_to(ROOT).with_suffix("").parts
         if "_template" not in inside and inside[-1] != "attempts":  # read by authors and by tests
-            yield ".".join(inside).removesuffix(".__init__"), ast.parse(path.read_text("utf-8"))
-
-
-SOURCES = dict(sources())
+            found[".".join(inside).removesuffix(".__init__")] = ast.parse(path.read_text("utf-8"))
+    return found
 
 
 def imported_by(module: str) -> Iterator[str]:
     """Yield the dotted names of what a module imports, at any depth; of the package, the modules."""
-    for node in ast.walk(SOURCES[module]):
+    for node in ast.walk(sources()[module]):
         if isinstance(node, ast.Import):
             yield from (alias.name for alias in node.names)
         elif isinstance(node, ast.ImportFrom) and node.module:
             for alias in node.names:
                 full = f"{node.module}.{alias.name}"
-                yield full if full in SOURCES else node.module
+                yield full if full in sources() else node.module
 
 
 def test_an_exercises_folder_which_is_data_imports_nothing_above_exercises():
@@ -47,7 +48,7 @@ def test_an_exercises_folder_which_is_data_imports_nothing_above_exercises():
     above += [f"amp_lessons.course.{room}" for room in ("site", "views", "interview", "routes")]
     upwards = [
         f"{module} imports {name}"
-        for module in SOURCES
+        for module in sources()
         if module.startswith("amp_lessons.course.exercises.")
         for name in imported_by(module)
         if name == "amp_lessons" or any(f"{name}.".startswith(f"{room}.") for room in above)
@@ -69,7 +70,7 @@ def _prints(node: ast.AST) -> bool:
 def test_nothing_computes_and_prints():
     printing = [
         f"{module}, line {node.lineno}"
-        for module, tree in SOURCES.items()
+        for module, tree in sources().items()
         if module.split(".")[1:2] and module.split(".")[1] in COMPUTE
         for node in ast.walk(tree)
         if _prints(node)
@@ -80,7 +81,7 @@ def test_nothing_computes_and_prints():
 def internals_used() -> set[str]:
     """Return PyTorch's private names in the code: ``torch._C._nn``, ``torch.utils._pytree``."""
     found = set()
-    for module, tree in SOURCES.items():
+    for module, tree in sources().items():
         for node in ast.walk(tree):
             if isinstance(node, ast.Attribute):
                 found.add(_private(ast.unparse(node)))

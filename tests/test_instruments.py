@@ -18,7 +18,7 @@ from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
 from amp_lessons import audit, formats, fp8, parallel, scaling
-from tests.test_architecture import SOURCES, imported_by
+from tests.test_architecture import imported_by, sources
 from tests.test_packaging import PROJECT, ROOT
 
 pytestmark = pytest.mark.slow
@@ -26,7 +26,6 @@ pytestmark = pytest.mark.slow
 # What of the instruments draws, where matplotlib is there.
 DRAWS = ("audit.page.drawings", "drawing.picture", "drawing.style")
 ABOVE = ("course", "teaching", "cli")
-OWN = [module for module in SOURCES if module.count(".") and module.split(".")[1] not in ABOVE]
 
 # Python imports sitecustomize when it starts, so the processes that the audit starts are held to it too.
 HIDING = """
@@ -67,6 +66,11 @@ def make_model():
     model = torch.nn.Sequential(torch.nn.Linear(8, 8), torch.nn.ReLU(), torch.nn.Linear(8, 3))
     return model, (torch.randn(4, 8), torch.randint(3, (4,))), torch.nn.CrossEntropyLoss()
 """
+
+
+def own() -> list[str]:
+    """Return the instruments' modules."""
+    return [module for module in sources() if module.count(".") and module.split(".")[1] not in ABOVE]
 
 
 def brought() -> set[str]:
@@ -112,7 +116,7 @@ def test_what_is_hidden_is_the_course_and_not_what_the_instruments_need():
 
 
 def test_each_dependency_is_imported_by_an_instrument():
-    imported = {name.partition(".")[0] for module in OWN for name in imported_by(module)}
+    imported = {name.partition(".")[0] for module in own() for name in imported_by(module)}
     owners = metadata.packages_distributions()
     needed = {canonicalize_name(owner) for name in imported for owner in owners.get(name, ())}
     assert {canonicalize_name(Requirement(line).name) for line in PROJECT["dependencies"]} <= needed
@@ -130,7 +134,7 @@ print([main([command]) for command in ("lab", "interview", "progress", "grade")]
 @pytest.mark.few
 @pytest.mark.parametrize("default", ["float32", "bfloat16", "float64"])
 def test_every_instrument_can_be_imported_and_the_course_says_what_installs_it(alone, default):
-    names = [module for module in OWN if not module.endswith((*DRAWS, ".__main__"))]
+    names = [module for module in own() if not module.endswith((*DRAWS, ".__main__"))]
     before = f"import torch; torch.set_default_dtype(torch.{default})"  # as scripts of language models do
     done = alone("-c", "\n".join([before, f"import {', '.join(names)}", FROM_ABOVE]))
     assert (done.returncode, done.stdout) == (0, "[2, 2, 2, 2]\n"), done.stderr

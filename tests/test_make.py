@@ -98,7 +98,7 @@ def test_test_runs_everything_strictly_but_what_is_left_to_test_all(checkout, ta
     notebook.touch()
     commands = planned(checkout, target)
     extras = "'.[lab,models,pretrained,classroom,test]'"
-    for step in ("ruff check .", "ruff format --check .", "mypy", extras):
+    for step in ("ruff check .", "ruff format --check .", "lint-imports", extras):
         assert step in commands
     pytest_line = commands.splitlines()[-1]
     assert " --nbval " in pytest_line

@@ -8,6 +8,7 @@ from torch import nn
 from torch.distributed.fsdp import FullyShardedDataParallel, MixedPrecisionPolicy, fully_shard
 from torch.distributed.fsdp.sharded_grad_scaler import ShardedGradScaler
 from torch.nn.parallel import DistributedDataParallel
+from torch.utils._python_dispatch import TorchDispatchMode
 
 from amp_lessons import audit
 
@@ -115,3 +116,25 @@ def watched(train, every=2):
     with audit.watch(every=every) as seen:
         weights = train()
     return weights, seen.report
+
+
+class Calls(TorchDispatchMode):
+    """The names of what is called of the process group, in order."""
+
+    def __init__(self):
+        super().__init__()
+        self.names = []
+
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+        if "c10d" in func.namespace:
+            self.names.append(str(func))
+        return func(*args, **(kwargs or {}))
+
+
+def plain_and_watched(train):
+    """Return the weights of a training, without and under an audit, what either called, and the report."""
+    with Calls() as plain_calls:
+        plain = train()
+    with Calls() as watched_calls:
+        seen, report = watched(train, every=1)
+    return (plain, plain_calls.names), (seen, watched_calls.names), report

@@ -146,7 +146,7 @@ if not torch.cuda.is_available():  # CUDA's scaler is off, and nothing skips the
     AFTER_THE_POISON["old_spellings"] = {"weights_broken"}
 
 
-@pytest.mark.few(40)
+@pytest.mark.few(12)
 @pytest.mark.parametrize(("table", "name"), loops("right"))
 @pytest.mark.parametrize("run", [POISONED, BF16], ids=["poisoned", "bf16"])
 def test_right_attempts_get_no_finding(table, name, run):

@@ -2,61 +2,36 @@
 
 from __future__ import annotations
 
+from functools import cache
+
 import pytest
 import torch
-from torch.utils._python_dispatch import TorchDispatchMode
 
 from amp_lessons import audit, parallel
 from tests.audit import loops_of_ranks as loops
 
 
-def joined(train, every=2):
-    return audit.of_ranks(report for _, report in parallel.run(loops.watched, 2, train, every))
+@cache
+def joined(train):
+    """Return one report of a training of two ranks; what several tests ask of it, runs once."""
+    return audit.of_ranks(report for _, report in parallel.run(loops.watched, 2, train))
 
 
 def codes(report):
     return [finding.code for finding in report.findings]
 
 
-class Calls(TorchDispatchMode):
-    """The names of what is called of the process group, in order."""
-
-    def __init__(self):
-        super().__init__()
-        self.names = []
-
-    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
-        if "c10d" in func.namespace:
-            self.names.append(str(func))
-        return func(*args, **(kwargs or {}))
-
-
-def called(train):
-    with Calls() as calls:
-        train()
-    return calls.names
-
-
 @pytest.mark.parametrize("train", [loops.ddp, loops.fsdp2, loops.fsdp2_with_a_scaler, loops.fsdp1])
-def test_a_right_training_is_clean_and_its_weights_are_those_without_the_audit(train):
-    plain = parallel.run(train, 2)
-    seen = parallel.run(loops.watched, 2, train)
-    for rank in range(2):
-        assert all(map(torch.equal, seen[rank][0], plain[rank]))
-    report = audit.of_ranks(report for _, report in seen)
+def test_a_right_training_is_clean_and_its_weights_and_collectives_are_those_without_the_audit(train):
+    ranks = parallel.run(loops.plain_and_watched, 2, train)
+    for (plain, calls), (watched, watched_calls), _ in ranks:
+        assert all(map(torch.equal, watched, plain))
+        assert watched_calls == calls
+        assert calls
+    report = audit.of_ranks(report for *_, report in ranks)
     assert report.findings == ()
     assert not [sentence for sentence in report.not_seen if "trouble" in sentence]
     assert [(rank.rank, rank.steps, rank.ended) for rank in report.ranks] == [(0, 6, ""), (1, 6, "")]
-
-
-@pytest.mark.parametrize("train", [loops.ddp, loops.fsdp2, loops.fsdp2_with_a_scaler])
-def test_not_one_collective_more_is_called(train):
-    def both():
-        return called(train), called(lambda: loops.watched(train, every=1))
-
-    for plain, watched in parallel.run(both, 2):
-        assert plain == watched
-        assert plain
 
 
 @pytest.mark.parametrize("train", [loops.ddp_that_overflows, loops.fsdp2_with_a_scaler])

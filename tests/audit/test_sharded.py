@@ -9,6 +9,8 @@ from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard
 
 from amp_lessons import audit, parallel
 
+pytestmark = pytest.mark.usefixtures("taken_along")
+
 
 def trained(dtype, rate):
     """Train as FSDP2 does, with masters in ``dtype``; return what stood still, and what is found."""

@@ -170,8 +170,11 @@ def clipped_on_two_meshes():
         fully_shard(layer, mesh=mesh)
     expert(dense(torch.ones(2, 8))).square().sum().backward()
     groups = [list(layer.parameters()) for layer in (dense, expert)]
-    with pytest.raises(RuntimeError) as raised:
+    said = ""
+    try:
         torch.nn.utils.clip_grad_norm_([*groups[0], *groups[1]], 1.0)
+    except RuntimeError as error:
+        said = str(error)
     squares = [torch.nn.utils.get_total_norm([p.grad for p in group]).full_tensor() ** 2 for group in groups]
     mine = sum(squares).sqrt()  # of the expert of this pair
     dist.all_reduce(squares[1])  # each expert comes from the two ranks of its pair
@@ -180,7 +183,7 @@ def clipped_on_two_meshes():
         torch.nn.utils.clip_grads_with_norm_(group, 1.0, total)
     left = sum(p.grad.to_local().square().sum() for group in groups for p in group)
     dist.all_reduce(left)
-    return str(raised.value), mine.item(), total.item(), left.sqrt().item()
+    return said, mine.item(), total.item(), left.sqrt().item()
 
 
 def test_clipping_raises_on_two_meshes_and_leaves_out_what_no_mesh_spans():

@@ -24,6 +24,8 @@ from amp_lessons.parallel.traffic import fake_group
 from tests.stored_lessons import text
 from tests.test_packaging import ROOT
 
+pytestmark = pytest.mark.usefixtures("taken_along")
+
 PATHS = tuple(symptoms.paths())
 LINE = 100  # characters that JupyterLab shows beside its file browser without breaking them
 ENDS = {id(path.end): path.end for path in PATHS}.values()

@@ -117,7 +117,7 @@ def test_the_picture_has_a_box_per_bit_and_mantissas_that_begin_below_each_other
     assert sum(abs(edge - _WIDE.border) < 1e-9 for edge in left_edges) == len(mantissas)
 
 
-@pytest.mark.few(12)
+@pytest.mark.few(4)
 @pytest.mark.parametrize("name", FORMATS)
 @pytest.mark.parametrize("typed", ["inf", "-inf", "nan", "0", "1e-400", "3.4e38", "1/3"])
 def test_every_format_can_show_everything(name, typed):
