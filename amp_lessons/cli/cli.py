@@ -22,6 +22,7 @@ from importlib import metadata
 from pathlib import Path
 
 from amp_lessons._base.text.nearest import did_you_mean
+from amp_lessons.cli import typed
 
 # For whom, and (name, module, help): only the module of the command that is called gets imported.
 GROUPS = {
@@ -109,8 +110,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 def _run(arguments: list[str]) -> int:
     own, after = _parted(arguments)
     if missing := _missing_for(next((each for each in own if not each.startswith("-")), "")):
-        print(missing, file=sys.stderr)
-        return NOT_INSTALLED
+        return typed.refuse(missing, NOT_INSTALLED)
     parser = _build_parser(own)
     if not arguments:
         parser.print_help()

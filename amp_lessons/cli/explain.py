@@ -10,7 +10,7 @@ from pathlib import Path
 import amp_lessons
 from amp_lessons._base.text.nearest import did_you_mean
 from amp_lessons.audit.rules import ROWS, Row
-from amp_lessons.cli.typed import TERMINAL
+from amp_lessons.cli.typed import TERMINAL, refuse
 
 _CODE = re.compile(r"[a-z0-9]+(_[a-z0-9]+)+")
 _UNKNOWN = 1
@@ -44,11 +44,9 @@ def _explain_code(code: str) -> int:
         print(f"{code}: a code of an exercise's check; its report says what was seen, and the cure")
         return 0
     if code not in ROWS:
-        print(f"there is no finding {code!r}; {did_you_mean(code, ROWS)}", file=sys.stderr)
-        return _UNKNOWN
-    print(
-        "\n".join([f"{code}: {ROWS[code].means}", f"  {_who_sees(ROWS[code])}", f"  {_lesson(ROWS[code])}"])
-    )
+        return refuse(f"there is no finding {code!r}; {did_you_mean(code, ROWS)}", _UNKNOWN)
+    row = ROWS[code]
+    print(f"{code}: {row.means}\n  {_who_sees(row)}\n  lesson: {row.lesson} explains it")
     return 0
 
 
@@ -66,7 +64,3 @@ def _who_sees(row: Row) -> str:
         "an audit finds it" if row.seen_by == "audit" else "an audit and the checks of exercises find it"
     )
     return f"{found_by}, and print the line, what was seen and the cure"
-
-
-def _lesson(row: Row) -> str:
-    return f"lesson: {row.lesson} explains it"

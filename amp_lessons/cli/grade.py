@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import os
-import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -70,17 +69,14 @@ def run(args: argparse.Namespace) -> int:
     from amp_lessons.teaching.grading import grade
 
     if args.submissions.is_file():
-        print(
-            f"amp-lessons grade: {args.submissions} is a file; name the folder that holds it", file=sys.stderr
-        )
-        return NOT_RUN
+        said = f"{args.submissions} is a file; name the folder that holds it"
+        return typed.refuse(f"amp-lessons grade: {said}", NOT_RUN)
     try:
         if args.out:
             args.out.mkdir(parents=True, exist_ok=True)
         grades = grade(args.submissions, args.exercise, _terms(args))
     except (ValueError, OSError) as error:
-        print(f"amp-lessons grade: {error}", file=sys.stderr)
-        return NOT_RUN
+        return typed.refuse(f"amp-lessons grade: {error}", NOT_RUN)
     print(grades.as_table())
     for line in grades.remarks():
         print(f"! {line}")

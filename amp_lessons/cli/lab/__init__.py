@@ -62,8 +62,7 @@ def run(args: argparse.Namespace) -> int:
         else:
             _start_jupyterlab([*server_options(root, landing), *_made_ready(args, here), *args.passed_on])
     except CannotOpenError as error:
-        print(error, file=sys.stderr)
-        return 1
+        return typed.refuse(error)
     return 0
 
 
