@@ -26,9 +26,8 @@ from amp_lessons.audit.recorder.places import forgetting_wrappers, line_of, own_
 from amp_lessons.audit.recorder.recorder import Recorder
 from amp_lessons.audit.recorder.replacing import replaced
 from amp_lessons.audit.recorder.spies import spying
-from amp_lessons.audit.report.how import Clock
 from amp_lessons.audit.rules.judge import Judge
-from amp_lessons.audit.seen import LayerSeen, Nonfinite, StepSeen
+from amp_lessons.audit.seen import Clock, LayerSeen, Nonfinite, StepSeen
 
 if TYPE_CHECKING:
     from amp_lessons.audit.explaining import Explanation

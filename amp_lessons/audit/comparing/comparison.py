@@ -22,14 +22,14 @@ from pathlib import Path
 from typing import Any
 
 from amp_lessons._base.arguments import require
+from amp_lessons._base.render import InSections, Section
 from amp_lessons._base.text.words import counted
 from amp_lessons.audit.comparing import report
-from amp_lessons.audit.comparing.beginnings import differences_before
 from amp_lessons.audit.comparing.formats import coarsest, unit_roundoff
-from amp_lessons.audit.comparing.movement import Movement, movement
 from amp_lessons.audit.comparing.pairing import Apart, Event, Events, Pairs, Phase, furthest
 from amp_lessons.audit.comparing.recorder import Run
 from amp_lessons.audit.comparing.recording import Call, Recording
+from amp_lessons.audit.comparing.whole_runs import Movement, differences_before, movement
 
 _HEADROOM = 4.0
 _UNMEASURED_GAIN = 8.0
@@ -93,8 +93,8 @@ class OfStep:
     weights: Apart | None
 
 
-@dataclass(frozen=True)
-class Comparison:
+@dataclass(frozen=True, repr=False)
+class Comparison(InSections):
     """Where two runs part.
 
     ``first`` is the first place that is worse than its format explains, None where there is none; ``worse``
@@ -104,6 +104,8 @@ class Comparison:
     ``moved`` how far the weights went, None where that cannot be compared.
     ``obstacle`` says why nothing can be said of two runs, and is "" otherwise.
     """
+
+    html_class = "amp-comparison"
 
     a: Recording
     b: Recording
@@ -129,8 +131,13 @@ class Comparison:
         """Return what was found, without the recordings, as JSON."""
         return report.as_json(self)
 
-    def __str__(self) -> str:
-        return report.as_text(self)
+    def opening(self) -> Iterator[str]:
+        """Yield the verdict."""
+        yield report.headline(self)
+
+    def all_sections(self) -> Iterator[Section]:
+        """Yield all that there is to say."""
+        return report.sections_of(self)
 
 
 Compared = Recording | Run | str | Path

@@ -23,16 +23,16 @@ from torch.optim.optimizer import register_optimizer_step_post_hook, register_op
 from torch.utils import _pytree
 
 from amp_lessons._base.arguments import require, require_whole
-from amp_lessons.audit.comparing.beginnings import settings_now
+from amp_lessons.audit.comparing.changes import Nudge
 from amp_lessons.audit.comparing.formats import format_of, name_of
-from amp_lessons.audit.comparing.nudging import Nudge
 from amp_lessons.audit.comparing.recording import Call, How, Recording, Value, Weight
 from amp_lessons.audit.comparing.sketches import WIDTH, Sketch, sketch
+from amp_lessons.audit.comparing.whole_runs import settings_now
 from amp_lessons.audit.numbers.naming import Names, is_compiled
 from amp_lessons.audit.recorder.gradients import parameters_of
 from amp_lessons.audit.recorder.later import Later, is_batched, scale_of
 from amp_lessons.audit.recorder.replacing import replaced
-from amp_lessons.audit.report.how import Clock
+from amp_lessons.audit.seen import Clock
 
 MOST_CALLS = 16  # of one module in one step; a validation in between is no reason to grow
 _WITH_KWARGS = torch.nn.modules.module._global_forward_hooks_with_kwargs  # ``remove`` leaves an entry there

@@ -18,7 +18,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from amp_lessons._base import files
-from amp_lessons._base.typed_json import finite, made
+from amp_lessons._base.typed_json import finite, made, of_schema, parsed
 from amp_lessons.audit.comparing.sketches import WIDTH
 
 SCHEMA = "amp-lessons recording"
@@ -142,19 +142,7 @@ class Recording:
 
 def loads(text: str) -> Recording:
     """Read a recording. Raises ValueError for text that is none, or of a version that is not known here."""
-    try:
-        document = json.loads(text)
-    except RecursionError:
-        raise ValueError("this is no recording: it is nested too deeply") from None
-    except json.JSONDecodeError as error:
-        raise ValueError(f"this is no recording: it is no JSON ({error})") from None
-    if not isinstance(document, dict) or document.get("schema") != SCHEMA:
-        raise ValueError(f'this is no recording: its "schema" would be {SCHEMA!r}')
-    if document.get("version") != VERSION:
-        raise ValueError(
-            f"this recording is of version {document.get('version')!r}, and only version {VERSION} is known "
-            "here: read it with the amp-lessons that wrote it"
-        )
+    document = of_schema(parsed(text, "recording"), "recording", SCHEMA, VERSION)
     try:
         entry = {name: document.get(name) for name in Recording.__dataclass_fields__ if name in document}
         sketches = _rows(entry.pop("sketches", None))

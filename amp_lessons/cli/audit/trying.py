@@ -21,8 +21,7 @@ from amp_lessons.audit.findings import INPUT_OF
 from amp_lessons.audit.report.losses import layer_rows
 from amp_lessons.audit.report.report import Report
 from amp_lessons.audit.seen import AS_TRAINED
-from amp_lessons.audit.trying.outcome import AS_IT_IS, Run, Tried
-from amp_lessons.audit.trying.trial import Trial
+from amp_lessons.audit.trying import AS_IT_IS, Run, Trial, Tried
 from amp_lessons.cli.audit import parent
 from amp_lessons.cli.audit.parent import Options
 
