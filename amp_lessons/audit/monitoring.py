@@ -8,7 +8,7 @@ import warnings
 from collections import Counter, deque
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
@@ -26,6 +26,7 @@ from amp_lessons.audit.numbers.sampler import moving
 from amp_lessons.audit.recorder.gradients import parameters_of
 from amp_lessons.audit.recorder.places import own_line, place_of
 from amp_lessons.audit.recorder.shared import Log
+from amp_lessons.audit.rules.rows import sighting
 from amp_lessons.formats.dtypes import dtype_name
 from amp_lessons.precisions import HALVES
 
@@ -195,7 +196,9 @@ class Monitor:
         if finite and self._remembered is not None:  # after a skipped step a loop may put them back
             yield from self._buffers_broken()
         elif not finite:
-            yield rules.numbers.weights_broken(_broken_layers(self._names, self._optimizer))
+            by_layer = self._names.by_layer(parameters_of(self._optimizer))
+            broken = [name for name, parameters in by_layer.items() if not all_finite(parameters)]
+            yield rules.numbers.weights_broken(_few(broken))
         fraction = sum(lost.values()) / len(lost) if lost else None
         self.looks.append(Look(step, scale, self._skip_rate, fraction, finite))
 
@@ -243,13 +246,11 @@ class Monitor:
                 self._tell_of(finding, step)
 
     def _tell_of(self, finding: Finding, step: int) -> None:
-        lesson = rules.ROWS[finding.code].lesson
-        place = place_of(own_line())
-        sighting = Sighting(**asdict(finding), place=place, first_step=step, lesson=lesson)
-        self.findings += (sighting,)
+        seen = sighting(finding, place=place_of(own_line()), first_step=step)
+        self.findings += (seen,)
         if self._raises:
-            raise PrecisionWarning(sighting)
-        self._warn(PrecisionWarning(sighting))
+            raise PrecisionWarning(seen)
+        self._warn(PrecisionWarning(seen))
 
     def _warn(self, warning: Warning) -> None:
         file, line = own_line() or (__file__, 0)
@@ -306,11 +307,6 @@ def _dtypes(optimizer: torch.optim.Optimizer) -> Counter[torch.dtype]:
     for parameter in parameters_of(optimizer):
         weights[parameter.dtype] += parameter.numel()
     return weights
-
-
-def _broken_layers(names: Names, optimizer: torch.optim.Optimizer) -> str:
-    by_layer = names.by_layer(parameters_of(optimizer))
-    return _few([name for name, parameters in by_layer.items() if not all_finite(parameters)])
 
 
 def _few(names: Sequence[str]) -> str:

@@ -168,13 +168,13 @@ class Seen:
     def _ended_by(self, error: BaseException) -> None:
         if isinstance(error, Exception) or (isinstance(error, SystemExit) and error.code):
             self._frames.look_at_all()
+            overflowed = self._frames.overflowed("forward", self._recorder.steps)
             self._recorder.record(
                 events.Ended,
                 line=line_of(error),
                 exception=type(error).__name__,
                 message=str(error),
-                overflow=isinstance(error, Exception)
-                and self._frames.overflowed("forward", self._recorder.steps),
+                overflow=isinstance(error, Exception) and overflowed,
                 stopped=raised_by_own_code(error) and bool(self._safely(self._overflow_waits)),
             )
 
@@ -248,27 +248,23 @@ class Seen:
         if isinstance(event, events.StepAsked):
             if event.autocast:
                 self._frames.suspect_stale()
-            if self._frames.with_autocast or self._frames.without:
-                self._judge.judge(self._forward_seen(event))
+            frames = self._frames
+            if frames.with_autocast or frames.without:
+                self._judge.judge(
+                    events.ForwardSeen(
+                        step=event.step,
+                        line=event.line,
+                        with_autocast=frames.with_autocast,
+                        without=frames.without,
+                        evaluating=frames.evaluating,
+                        evaluating_since=self._recorder.here.evaluating_since,
+                    )
+                )
         self._judge.judge(event)
         if isinstance(event, events.StepDone) and event.happened and event.scaler is not None:
-            self._look_for_hidden_overflow(event)
-
-    def _look_for_hidden_overflow(self, done: events.StepDone) -> None:
-        self._frames.look_at_all()
-        if len(self._recorder.known.stepped) == 1 and self._frames.overflowed("backward", done.step):
-            self._judge.judge(events.OverflowPassed(step=done.step, line=done.line))
-
-    def _forward_seen(self, step: events.StepAsked) -> events.ForwardSeen:
-        frames = self._frames
-        return events.ForwardSeen(
-            step=step.step,
-            line=step.line,
-            with_autocast=frames.with_autocast,
-            without=frames.without,
-            evaluating=frames.evaluating,
-            evaluating_since=self._recorder.here.evaluating_since,
-        )
+            self._frames.look_at_all()
+            if len(self._recorder.known.stepped) == 1 and self._frames.overflowed("backward", event.step):
+                self._judge.judge(events.OverflowPassed(step=event.step, line=event.line))
 
     def _stale(self, module: str) -> None:
         outermost = next((line for line, *_ in self._recorder.here.autocasts), None)

@@ -40,7 +40,11 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _explain_code(code: str) -> int:
-    if code not in ROWS and _is_of_an_exercise(code):
+    exercises = Path(amp_lessons.__path__[0]) / "course" / "exercises"
+    # by their text: without extras no check can be loaded
+    checks = (each.read_text("utf-8") for each in exercises.rglob("*.py"))
+    of_check = code not in ROWS and not (exercises / code).is_dir()
+    if of_check and any(f'"{code}"' in check for check in checks):
         print(f"{code}: a code of an exercise's check; its report says what was seen, and the cure")
         return 0
     if code not in ROWS:
@@ -50,17 +54,9 @@ def _explain_code(code: str) -> int:
     return 0
 
 
-def _is_of_an_exercise(code: str) -> bool:
-    """Whether a check makes findings of this code, by its text: without extras none can be loaded."""
-    folder = Path(amp_lessons.__path__[0]) / "course" / "exercises"
-    checks = (each.read_text("utf-8") for each in folder.rglob("*.py"))
-    return not (folder / code).is_dir() and any(f'"{code}"' in check for check in checks)
-
-
 def _who_sees(row: Row) -> str:
     if row.seen_by == "check":
         return f"the checks of exercises find it; an audit does not: {row.unseen}"
-    found_by = (
-        "an audit finds it" if row.seen_by == "audit" else "an audit and the checks of exercises find it"
-    )
-    return f"{found_by}, and print the line, what was seen and the cure"
+    by_audit = row.seen_by == "audit"
+    finders = "an audit finds" if by_audit else "an audit and the checks of exercises find"
+    return f"{finders} it, and print the line, what was seen and the cure"

@@ -52,7 +52,8 @@ class Nudge:
         return _pytree.tree_map_only(Tensor, partial(self._nudged, of_call), nest)
 
     def _nudged(self, of_call: str, tensor: Tensor) -> Tensor:
-        if not _can_be_nudged(tensor):
+        plain = tensor.layout == torch.strided and not is_batched(tensor) and not is_distributed(tensor)
+        if not (plain and tensor.is_floating_point() and tensor.itemsize > 1 and tensor.numel() > 0):
             return tensor
         eps = 2 * unit_roundoff(coarsest([of_call, name_of(tensor.dtype)]))
         before = self._moved.get(id(tensor))
@@ -103,21 +104,12 @@ def _times(here: Tensor, factors: Tensor, original: Tensor) -> Tensor:
     return here * factors if here is original else here.mul_(factors)
 
 
-def _can_be_nudged(tensor: Tensor) -> bool:
-    plain = tensor.layout == torch.strided and not is_batched(tensor) and not is_distributed(tensor)
-    return plain and tensor.is_floating_point() and tensor.itemsize > 1 and tensor.numel() > 0
-
-
 @cache
 def _factors(device: str, dtype: torch.dtype, eps: float) -> Tensor:
     """Return all factors twice in a row, so that most tensors take theirs without a copy."""
     drawn = torch.Generator("cpu").manual_seed(_SEED)
-    noise = (
-        torch.empty(_NOISE, dtype=torch.float32, device="cpu")
-        .uniform_(-1.0, 1.0, generator=drawn)
-        .to(device, dtype)
-    )
-    return noise.mul_(eps).add_(1.0).repeat(2)
+    noise = torch.empty(_NOISE, dtype=torch.float32, device="cpu").uniform_(-1.0, 1.0, generator=drawn)
+    return noise.to(device, dtype).mul_(eps).add_(1.0).repeat(2)
 
 
 class _Forced:
@@ -145,11 +137,10 @@ class _Forced:
             return None
         self._here.entered.__exit__(None, None, None)
         self._here.outermost = None
-        return _pytree.tree_map_only(Tensor, _whole, output) if self._dtype is not None else None
-
-
-def _whole(tensor: Tensor) -> Tensor:
-    return tensor.float() if tensor.dtype in HALVES.values() else tensor
+        if self._dtype is None:
+            return None
+        halves = HALVES.values()
+        return _pytree.tree_map_only(Tensor, lambda t: t.float() if t.dtype in halves else t, output)
 
 
 @contextmanager

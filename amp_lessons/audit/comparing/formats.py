@@ -51,14 +51,10 @@ def format_of(module: nn.Module, outputs: Iterable[Tensor]) -> str:
     """
     outputs = [each for each in outputs if each.is_floating_point()]
     formats = [name_of(each.dtype) for each in outputs]
-    if outputs and _may_multiply(module):
+    pytorchs_own = type(module).__module__.startswith("torch.nn.modules.") and not module._modules
+    if outputs and (isinstance(module, _MULTIPLIES) or not pytorchs_own):
         formats += _lowered(module, outputs[0])
     return coarsest(formats)
-
-
-def _may_multiply(module: nn.Module) -> bool:
-    own = type(module).__module__.startswith("torch.nn.modules.") and not module._modules
-    return isinstance(module, _MULTIPLIES) or not own
 
 
 def _lowered(module: nn.Module, output: Tensor) -> list[str]:
@@ -66,12 +62,9 @@ def _lowered(module: nn.Module, output: Tensor) -> list[str]:
     device = output.device.type
     if torch.is_autocast_enabled(device):
         return [name_of(torch.get_autocast_dtype(device))]
-    single = device == "cuda" and output.dtype == torch.float32
-    return [TF32] if single and _rounds_to_tf32(module) else []
-
-
-def _rounds_to_tf32(module: nn.Module) -> bool:
-    convolves = isinstance(module, nn.modules.conv._ConvNd)
+    if device != "cuda" or output.dtype != torch.float32:
+        return []
     backends: Any = torch.backends
+    convolves = isinstance(module, nn.modules.conv._ConvNd)
     setting = backends.cudnn.conv if convolves else backends.cuda.matmul
-    return setting.fp32_precision == "tf32"
+    return [TF32] if setting.fp32_precision == "tf32" else []

@@ -64,7 +64,8 @@ def place(parting: Parting) -> str:
 
 def sections_of(comparison: Comparison, most_modules: int = _MOST_MODULES) -> Iterator[Section]:
     """Yield all that there is to say."""
-    yield Section("The two runs", tuple(_runs(comparison)))
+    runs = {"first": comparison.a, "second": comparison.b}
+    yield Section("The two runs", tuple(f"The {which}: {_run(run)}." for which, run in runs.items()))
     if comparison.before:
         yield Section("Otherwise before anything is computed", comparison.before)
     if comparison.moved is not None and comparison.moved.apart:
@@ -80,11 +81,6 @@ def sections_of(comparison: Comparison, most_modules: int = _MOST_MODULES) -> It
     if comparison.notes:
         yield Section("Beside this", tuple(f"{each[0].upper()}{each[1:]}." for each in comparison.notes))
     yield Section("How this was found", (_how(comparison),))
-
-
-def _runs(comparison: Comparison) -> Iterator[str]:
-    for which, run in (("first", comparison.a), ("second", comparison.b)):
-        yield f"The {which}: {_run(run)}."
 
 
 def _run(run: Recording) -> str:

@@ -135,13 +135,9 @@ def _signs_here() -> np.ndarray:
 
 @cache
 def _signs(device: str, dtype: torch.dtype) -> Tensor:
-    return _drawn(_ROWS * WIDTH).view(_ROWS, WIDTH).to(device, dtype)
-
-
-def _drawn(count: int) -> Tensor:
     """Draw signs by NumPy: its streams stay the same over versions, and PyTorch's numbers are training's.
 
     See https://numpy.org/neps/nep-0019-rng-policy.html: that holds of ``RandomState``.
     """
-    drawn = np.random.RandomState(_SEED).randint(0, 2, count)
-    return torch.from_numpy(2.0 * drawn - 1.0)
+    drawn = np.random.RandomState(_SEED).randint(0, 2, _ROWS * WIDTH)
+    return torch.from_numpy(2.0 * drawn - 1.0).view(_ROWS, WIDTH).to(device, dtype)

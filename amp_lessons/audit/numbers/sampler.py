@@ -5,12 +5,12 @@ from __future__ import annotations
 import math
 import weakref
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import takewhile
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from amp_lessons.audit.numbers.buffers import all_finite
 from amp_lessons.audit.numbers.frames import FrameRecorder
@@ -163,6 +163,7 @@ class Sampler:
         self.broken.after_step(
             optimizer, done, lambda: [s for s in self.steps if s.optimizer == number and s.happened]
         )
+        rate = optimizer.param_groups[0].get("lr") if optimizer.param_groups else None
         seen = StepSeen(
             index=done.step,
             optimizer=number,
@@ -171,7 +172,7 @@ class Sampler:
             sampled=self.sampling,
             gradient_norm=_norm(self._now.values()),
             lost_updates=sum(lost.values()) / len(lost) if lost else None,
-            learning_rate=_rate(optimizer),
+            learning_rate=float(rate) if isinstance(rate, (int, float)) else None,
             backwards=done.backwards,
         )
         self._lines.append(_Line(seen, scale, loss, found_inf))
@@ -214,7 +215,9 @@ class Sampler:
         self, optimizer: torch.optim.Optimizer, done: StepDone, lost: dict[str, float]
     ) -> None:
         """Report weights in 16 bits that the step left as they were."""
-        by_layer = self.names.by_layer(_would_move_in_fp32(optimizer))
+        groups = optimizer.param_groups
+        would_move = [p for group in groups for p in group["params"] if _is_enough(group.get("lr"), p)]
+        by_layer = self.names.by_layer(would_move)
         half = {name: p for name, p in by_layer.items() if p[0].dtype in HALVES.values() and name in lost}
         if not half or makes_good(optimizer):
             return
@@ -235,9 +238,10 @@ class Sampler:
     def _tell_of_shards(self, optimizer: torch.optim.Optimizer, done: StepDone) -> None:
         """Report weights in 16 bits of which no rank holds more than a part."""
         for layer, parameters in self.names.by_layer(parameters_of(optimizer)).items():
-            if dtype := _in_half(parameters):
-                self._report(ShardsInHalf(step=done.step, line=done.line, layer=layer, dtype=dtype))
-                return
+            for each in parameters:
+                if each.dtype in HALVES.values() and part_of(each):
+                    self._report(ShardsInHalf(step=done.step, line=done.line, layer=layer, dtype=each.dtype))
+                    return
 
     def _tell_of_halves(self, optimizer: torch.optim.Optimizer, done: StepDone) -> None:
         """Report, once, weights in 16 bits that are whole, and the moments that are kept of them."""
@@ -260,38 +264,28 @@ class Sampler:
             )
         )
 
-    def _replicated(self, optimizer: torch.optim.Optimizer) -> frozenset[int]:
+    def _keep(self, optimizer: torch.optim.Optimizer, lost: dict[str, float]) -> None:
         if id(optimizer) not in self._replicas:
             self._replicas[id(optimizer)] = replicas()
-        return self._replicas[id(optimizer)]
-
-    def _keep(self, optimizer: torch.optim.Optimizer, lost: dict[str, float]) -> None:
-        replicated, names = self._replicated(optimizer), _names_in_layers(self.names.models)
+        replicated = self._replicas[id(optimizer)]
+        of_models = [pair for model in reversed(self.names.models) for pair in model.named_parameters()]
+        names = {id(parameter): name.rpartition(".")[2] for name, parameter in of_models}  # within a layer
         for layer, parameters in self.names.by_layer(parameters_of(optimizer)).items():
             if layer not in self._now:
                 continue
             now = replace(self._now[layer], lost_update_fraction=lost.get(layer))
-            before = self._layers.get(layer)
+            history = self._layers[layer].history if layer in self._layers else ()
+            if len(history) >= _LONGEST:  # every second step is left out, but for the newest
+                history = (*history[:-1:2], history[-1])
             named = {names.get(id(p), f"parameter {i}"): p for i, p in enumerate(parameters)}
             self._layers[layer] = LayerSeen(
                 name=layer,
                 parameters=sum(p.numel() for p in parameters),
                 dtype_names=dict(dtypes_of(named, [optimizer])),
-                history=(*_thinned(before.history if before else ()), now),
+                history=(*history, now),
                 part="; ".join(sorted({part_of(p) for p in parameters} - {""})),
                 replicated=any(id(p) in replicated for p in parameters),
             )
-
-
-def _in_half(parameters: Iterable[Tensor]) -> torch.dtype | None:
-    """Return the dtype in 16 bits of weights of which this rank holds a part, None where there are none."""
-    halves = HALVES.values()
-    return next((p.dtype for p in parameters if p.dtype in halves and part_of(p)), None)
-
-
-def _thinned(history: tuple[LayerStep, ...]) -> tuple[LayerStep, ...]:
-    """Leave out every second step of a long history, the newest excepted: memory must not grow for ever."""
-    return history if len(history) < _LONGEST else (*history[:-1:2], history[-1])
 
 
 def _norm(layers: Collection[LayerStep]) -> float | None:
@@ -300,12 +294,6 @@ def _norm(layers: Collection[LayerStep]) -> float | None:
         return None
     finite = all(one.nonfinite == 0 for each in layers for one in each.counterfactual.values())
     return math.hypot(*(each.norm for each in layers)) if finite else math.inf
-
-
-def _names_in_layers(models: Iterable[nn.Module]) -> dict[int, str]:
-    """Return the name of each parameter within its layer, by its id."""
-    named = [pair for model in reversed([*models]) for pair in model.named_parameters()]
-    return {id(parameter): name.rpartition(".")[2] for name, parameter in named}
 
 
 def moving(optimizer: torch.optim.Optimizer) -> list[Tensor]:
@@ -318,12 +306,8 @@ def _is_zero(rate: object) -> bool:
     return free and rate == 0
 
 
-def _would_move_in_fp32(optimizer: torch.optim.Optimizer) -> list[Tensor]:
-    """Return the parameters that a step would change if they were fp32, at a warm-up's rate for one."""
-    return [p for group in optimizer.param_groups for p in group["params"] if _is_enough(group.get("lr"), p)]
-
-
 def _is_enough(rate: object, parameter: Tensor) -> bool:
+    """Whether a step at that rate, a warm-up's for one, would change a parameter if it were fp32."""
     if not isinstance(rate, (int, float)) or abs(rate) >= _SMALL_RATE:
         return True
     if is_distributed(parameter) or not may_read(parameter):
@@ -331,11 +315,6 @@ def _is_enough(rate: object, parameter: Tensor) -> bool:
     gradient = parameter.grad
     largest = 1.0 if gradient is None or not gradient.numel() else float(gradient.abs().max())
     return abs(rate) * max(1.0, largest) > _HALF_A_SPACING * float(parameter.detach().abs().mean())
-
-
-def _rate(optimizer: torch.optim.Optimizer) -> float | None:
-    rate = optimizer.param_groups[0].get("lr") if optimizer.param_groups else None
-    return float(rate) if isinstance(rate, (int, float)) else None
 
 
 class BrokenWeights:

@@ -147,11 +147,14 @@ class AutogradCalls(Part):
             self._here.loss = Later(root.detach() / self._here.by_hand)
         for optimizer in self._known.of_this_thread().values():
             self._known.look(parameters_of(optimizer))
+        # of a loss in fp32, computed in 16 bits once autocast had ended
+        looked_for = looks_closely() and root.dtype not in HALVES.values() and self._here.switches
+        part_in_half = graph.part_in_half(root, self._here.switches) if looked_for else None
         facts = {
             "dtype": root.dtype,
             "made_by": graph.operations(root),
             "inside": graph.look_inside(root, self._is_copy) if looks_closely() else None,
-            "part_in_half": self._part_in_half(root),
+            "part_in_half": part_in_half,
             "outside": graph.made_outside(root, self._here.switches),
             "cast": graph.has_casts(root),
             "scaler": scaler,
@@ -184,33 +187,21 @@ class AutogradCalls(Part):
         in_shards = any(hasattr(each, "placements") for each in stepped)
         return in_shards and all(each.dtype != dtype for each in stepped)
 
-    def _part_in_half(self, root: Tensor) -> graph.PartInHalf | None:
-        """Look for a part of a loss in fp32 that was computed in 16 bits once autocast had ended."""
-        looked_for = looks_closely() and root.dtype not in HALVES.values() and self._here.switches
-        return graph.part_in_half(root, self._here.switches) if looked_for else None
-
-    def _summed_in_half(self, optimizers: Iterable[int]) -> torch.dtype | None:
-        known = self._known
-        parameters = (parameters_of(known.optimizers[each]) for each in optimizers)
-        return next(filter(None, map(known.book.summed_in_half, parameters)), None)
-
     def _after_backward(self, facts: dict[str, Any], handed_on: bool) -> None:
         scaler = facts["scaler"]
         if scaler is not None:
             self._here.scaled = scaler, self._log.steps
-        generation = self._known.updates[scaler] if scaler else 0
+        scaled_by = scaler or 0, self._known.updates[scaler] if scaler else 0
         self._known.book.passes += 1
         reached = frozenset(
             key
             for key, optimizer in self._known.of_this_thread().items()
-            if self._known.book.after_backward(
-                parameters_of(optimizer), scaler or 0, generation, facts["line"]
-            )
+            if self._known.book.after_backward(parameters_of(optimizer), *scaled_by, facts["line"])
         )
+        loss = Loss(self._here.loss, facts["line"], facts["made_at"], facts["averaged"])
         for key in () if handed_on else reached:  # it is no loss
-            self._known.losses[key].append(
-                Loss(self._here.loss, facts["line"], facts["made_at"], facts["averaged"])
-            )
+            self._known.losses[key].append(loss)
+        parameters = (parameters_of(self._known.optimizers[each]) for each in reached)
         self._log.record(
             events.Backward,
             **facts,
@@ -218,7 +209,7 @@ class AutogradCalls(Part):
             reached=reached,
             scalers_called=frozenset({"scale"} & set(self._here.called)),
             loss=self._here.loss.at_once(),
-            summed=self._summed_in_half(reached),
+            summed=next(filter(None, map(self._known.book.summed_in_half, parameters)), None),
         )
         if self._here.over:  # an optimizer has stepped within it
             self._here.forward.clear()

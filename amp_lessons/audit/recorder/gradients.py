@@ -84,10 +84,11 @@ class _State:
             return
         self.changed_at = line
         factor = _factor(self.sample, now)
-        if not self.unscaled and _made_finite(self.sample, now):
+        finite = self.sample.isfinite()
+        if not self.unscaled and bool(now.isfinite().all()) and not bool(finite.all()):
             self.change = "made finite"
         elif factor is None:
-            if _comparable(self.sample):
+            if bool((finite & (self.sample != 0)).any()):
                 self.change = "other"
         elif scale is not None and scale >= _CLEARLY_SCALED and abs(factor * scale - 1.0) < _EXACT:
             self.change, self.scaled_by, self.unscaled = "undone", 0, True
@@ -106,9 +107,7 @@ class GradientBook:
         self._cleared: set[int] = set()  # parameters, once a step had applied their gradients
         self._summed: dict[int, torch.dtype] = {}  # parameters whose gradients were added up in 16 bits
         self._used: deque[int] = deque(maxlen=_PASSES)  # those of which a step has used gradients
-        self._multiplied: dict[
-            Place, tuple[Lasting, tuple[str, int] | None]
-        ] = {}  # a tensor, and on which line
+        self._multiplied: dict[Place, tuple[Lasting, tuple[str, int] | None]] = {}  # a tensor, on which line
         self._states: dict[int, _State] = {}  # by the parameter's id; parameters live as long as optimizers
 
     def look(self, parameters: Iterable[Tensor], scale: float | None = None) -> None:
@@ -118,9 +117,8 @@ class GradientBook:
             if gradient is None or (state is not None and gradient is not state.gradient()):
                 self._states.pop(id(parameter), None)
             elif state is None:
-                self._states[id(parameter)] = _State(
-                    weakref.ref(gradient), gradient._version, None, foreign=True
-                )
+                found = _State(weakref.ref(gradient), gradient._version, None, foreign=True)
+                self._states[id(parameter)] = found
             elif gradient._version != state.version:
                 scale_now = scale if state.scaled_by or state.unscaled else None
                 state.notice(gradient, scale_now, self._multiplied_on(gradient))
@@ -159,7 +157,9 @@ class GradientBook:
         self._multiplied.clear()
         for parameter in parameters:
             gradient, state = parameter.grad, self._states.get(id(parameter))
-            if gradient is None or (state is not None and _same(gradient, state)):
+            if gradient is None:
+                continue
+            if state is not None and gradient is state.gradient() and gradient._version == state.version:
                 continue
             reached = True
             sample = sample_of(gradient) if may_read(gradient) else None
@@ -281,24 +281,14 @@ class GradientBook:
 def sample_of(gradient: Tensor) -> Tensor | None:
     """Copy a few numbers of a gradient, at equal distances in memory; None of one that is not dense."""
     plain = type(gradient) is Tensor and gradient.layout == torch.strided and gradient.numel() > 0
-    if not plain or not (gradient.is_contiguous() or _channels_last(gradient)):
+    if not plain:
+        return None
+    channels_last = gradient.dim() == 4 and gradient.is_contiguous(memory_format=torch.channels_last)
+    if not (channels_last or gradient.is_contiguous()):
         return None
     step = max(1, gradient.numel() // _SAMPLE)
     count = min(_SAMPLE, (gradient.numel() + step - 1) // step)
     return gradient.detach().as_strided((count,), (step,), gradient.storage_offset()).clone()
-
-
-def _channels_last(gradient: Tensor) -> bool:
-    return gradient.dim() == 4 and gradient.is_contiguous(memory_format=torch.channels_last)
-
-
-def _made_finite(before: Tensor, after: Tensor) -> bool:
-    """Whether inf and NaN were taken out."""
-    return bool(after.isfinite().all()) and not bool(before.isfinite().all())
-
-
-def _comparable(numbers: Tensor) -> bool:
-    return bool((numbers.isfinite() & (numbers != 0)).any())
 
 
 def _factor(before: Tensor, after: Tensor) -> float | None:
@@ -323,10 +313,6 @@ def _added(before: _State, now: _State, line: tuple[str, int] | None) -> Added |
         two = before.scaled_by, now.scaled_by
         return Added(False, line, two if all(two) and two[0] != two[1] else None)
     return None
-
-
-def _same(gradient: Tensor, state: _State) -> bool:
-    return gradient is state.gradient() and gradient._version == state.version
 
 
 def parameters_of(optimizer: torch.optim.Optimizer) -> list[Tensor]:

@@ -67,16 +67,13 @@ def look_inside(tensor: Tensor, is_copy: Callable[[torch.dtype], bool]) -> Insid
         if variable is None:
             cast_to = _HALVES.intersection(each.dtype for each in node._input_metadata)
             halves |= cast_to
-            masters = masters or (bool(cast_to) and _casts_a_weight(node))
+            if cast_to and "ToCopy" in node.name():
+                given = [getattr(before, "variable", None) for before, _ in node.next_functions]
+                masters = masters or any(isinstance(each, nn.Parameter) for each in given)
         elif variable.dtype in _HALVES:
             weights.add(variable.dtype)
     masters = masters or any(map(is_copy, weights))
     return Inside(frozenset(halves), frozenset(weights), masters, compiled)
-
-
-def _casts_a_weight(node: Any) -> bool:
-    given = [getattr(before, "variable", None) for before, _ in node.next_functions]
-    return "ToCopy" in node.name() and any(isinstance(each, nn.Parameter) for each in given)
 
 
 class PartInHalf(NamedTuple):
@@ -186,7 +183,8 @@ def went_backward(tensor: Tensor) -> bool:
 
     Parts of it, as 0.25 and 0.75 times the loss, are losses of their own.
     """
-    node = _scaled_loss(tensor)
+    below = (n for n in _nodes(tensor) if _KEY not in n.metadata and "ToCopy" not in n.name())
+    node = next(below, None)
     if node is None:
         return False
     before = _WENT_BACKWARD in node.metadata
@@ -205,11 +203,6 @@ def _terms(tensor: Tensor) -> Iterator[Any]:
             left -= 1
         elif node is not None and getattr(node, "variable", None) is None:
             yield node
-
-
-def _scaled_loss(tensor: Tensor) -> Any:
-    """Return the node of a loss below what a scaler, or a cast, made of it."""
-    return next((n for n in _nodes(tensor) if _KEY not in n.metadata and "ToCopy" not in n.name()), None)
 
 
 def note_line(tensor: Any, what: str, line: tuple[str, int] | None) -> None:

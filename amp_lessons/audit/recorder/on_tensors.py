@@ -210,7 +210,7 @@ class _Spies:
         yield Tensor, "mul_", self._multiplied_in_place
         yield Tensor, "__imul__", self._multiplied_in_place
         for name in ("div_", "__itruediv__"):
-            yield Tensor, name, self._divided_in_place
+            yield Tensor, name, lambda before, tensor, *_, **__: self._many_multiplied(before, (tensor,))
         yield Tensor, "add_", self._added_in_place
         yield Tensor, "__iadd__", self._added_in_place
         for name in ("sub_", "__isub__"):
@@ -369,9 +369,6 @@ class _Spies:
     def _multiplied_in_place(self, before: Any, tensor: Tensor, factor: Any) -> None:
         self._many_multiplied(before, (tensor,), factor)
 
-    def _divided_in_place(self, before: Any, tensor: Tensor, *args: Any, **kwargs: Any) -> None:
-        self._many_multiplied(before, (tensor,))
-
     def _many_multiplied(self, before: Any, tensors: Any, factor: Any = None, *args: Any) -> None:
         """Note where averages, or gradients, may have been multiplied: a scaler is to divide these."""
         if self._recorder.in_step():
@@ -395,9 +392,8 @@ def _names_a_loss(function: str) -> bool:
 
 def _by_own_code() -> bool:
     """Whether a person's own line made the call, and no library on the way."""
-    return is_own(
-        sys._getframe(4).f_code.co_filename
-    )  # of the spied call, of ``safely``, of ``read``, of this
+    caller = sys._getframe(4)  # of the spied call, of ``safely``, of ``read``, of this
+    return is_own(caller.f_code.co_filename)
 
 
 def _states_in(obj: Any, depth: int = 4) -> Iterator[str]:

@@ -42,11 +42,8 @@ class GradientCalls(Part):
         scaler = self._known.scaler_on(parameters)
         self._here.clipped = True
         self._here.note("clip")
-        late = (
-            self._here.over
-            and not self._known.book.fresh(parameters)
-            and self._known.book.waiting(parameters)
-        )
+        book = self._known.book
+        late = self._here.over and not book.fresh(parameters) and book.waiting(parameters)
         self._log.record(
             events.Clipped,
             by_value=by_value,
@@ -60,18 +57,15 @@ class GradientCalls(Part):
         """Record ``clamp_`` on tensors, which are gradients where ``clip_grad_value_`` calls it."""
         caller = sys._getframe(3).f_code.co_name  # of the spy, of ``safely``, of this
         if caller == "clip_grad_value_" and not self._here.clipped:
-            self.clipped(by_value=True, limit=math.nan, parameters=self._owners_of(tensors))
+            wanted = {id(gradient) for gradient in tensors}
+            all_owned = [p for o in self._known.of_this_thread().values() for p in parameters_of(o)]
+            owners = [p for p in all_owned if id(p.grad) in wanted]
+            self.clipped(by_value=True, limit=math.nan, parameters=owners)
 
     def sent_by(self, hook: str) -> None:
         """Record by which hook DDP sends gradients, where that casts them to 16 bits."""
         if "16_compress" in hook:
             self._log.record(events.SummedInHalf, hook=hook)
-
-    def _owners_of(self, gradients: Iterable[Tensor]) -> list[Tensor]:
-        wanted = {id(gradient) for gradient in gradients}
-        return [
-            p for o in self._known.of_this_thread().values() for p in parameters_of(o) if id(p.grad) in wanted
-        ]
 
     def cleared(self, parameters: Iterable[Tensor], optimizer: torch.optim.Optimizer | None = None) -> None:
         """Record that gradients were set to zero, by their optimizer or by their model."""
@@ -90,20 +84,16 @@ class GradientCalls(Part):
         """Record gradients about to be cleared that nothing has used."""
         scaler = self._known.scaler_on(parameters)
         loss = self._here.loss.at_once()
-        untouched = not {"unscale_", "scaler.step", "update", "optimizer.step"} & set(
-            self._here.since_backward()
-        )
+        touching = {"unscale_", "scaler.step", "update", "optimizer.step"}
+        untouched = touching.isdisjoint(self._here.since_backward())
         broken = loss is not None and not math.isfinite(loss)
         if scaler is not None and untouched and broken and self._known.book.holds_all_scaled(parameters):
             scale = scale_of(scaler).at_once()
             self._log.record(events.OverflowDropped, scaler=id(scaler), scale=scale)
         for key, optimizer in self._known.of_this_thread().items():
-            if key not in self._known.stepped and self._known.book.unused(
-                parameters_of(optimizer), parameters
-            ):
-                self._log.record(
-                    events.Dropped, optimizer=key, moved=self._moved(key, parameters_of(optimizer))
-                )
+            own = parameters_of(optimizer)
+            if key not in self._known.stepped and self._known.book.unused(own, parameters):
+                self._log.record(events.Dropped, optimizer=key, moved=self._moved(key, own))
 
     def _moved(self, optimizer: int, parameters: list[Tensor]) -> bool:
         """Whether weights are other than when last asked: by some of their numbers, if they may be read."""

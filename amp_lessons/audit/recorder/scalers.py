@@ -36,12 +36,6 @@ def _found_inf(scaler: torch.amp.GradScaler, optimizer: Any) -> bool:
     return any(bool(each) for each in found.values())
 
 
-def _wants_closure(optimizer: Any) -> bool:
-    """Whether an optimizer cannot step without a closure."""
-    parameters = list(inspect.signature(type(optimizer).step).parameters.values())
-    return len(parameters) > 1 and parameters[1].default is inspect.Parameter.empty
-
-
 class ScalerCalls(Part):
     """What scalers are made and called for; a step that one skips never reaches the optimizer's own hooks."""
 
@@ -68,10 +62,6 @@ class ScalerCalls(Part):
         now = scale_of(scaler).at_once()
         raised = before is not None and now is not None and now > before
         self._log.record(events.ScalerLoaded, scaler=id(scaler), raised=raised)
-
-    def _parameter_in_half(self) -> Tensor | None:
-        parameters = [] if self._here.optimizer is None else parameters_of(self._here.optimizer)
-        return next((each for each in parameters if each.dtype in _HALVES), None)
 
     def loss_given(self, scaler: torch.amp.GradScaler, outputs: Any) -> None:
         """Record what ``scaler.scale`` is given."""
@@ -133,9 +123,6 @@ class ScalerCalls(Part):
         self._here.stepped = False
         try:
             yield
-        except Exception:
-            raise
-        else:
             if not self._here.stepped and scaler.is_enabled():  # a disabled one calls the optimizer
                 self._log.safely(self._unseen, scaler, optimizer)
         finally:
@@ -145,7 +132,9 @@ class ScalerCalls(Part):
         self._here.note("scaler.step")
         self._here.optimizer = optimizer
         if closure is not None:
-            self._log.record(events.ClosureGiven, wants=_wants_closure(optimizer))
+            parameters = list(inspect.signature(type(optimizer).step).parameters.values())
+            needed = len(parameters) > 1 and parameters[1].default is inspect.Parameter.empty
+            self._log.record(events.ClosureGiven, wants=needed)
         self._known.parameters_of(optimizer)
 
     def _unseen(self, scaler: torch.amp.GradScaler, optimizer: Any) -> None:
@@ -179,6 +168,8 @@ class ScalerCalls(Part):
     def refused(self, method: str, error: Exception, again: bool = False) -> None:
         """Record that a scaler's method, or a backward pass, raised: perhaps one that had been before."""
         if isinstance(error, (RuntimeError, AssertionError, ValueError)):
+            parameters = [] if self._here.optimizer is None else parameters_of(self._here.optimizer)
+            half = next((each for each in parameters if each.dtype in _HALVES), None)
             self._log.record(
                 events.Refused,
                 method=method,
@@ -187,5 +178,5 @@ class ScalerCalls(Part):
                 again=again,
                 called_before=tuple(self._here.called_before),
                 cleared_at=self._here.cleared_at,
-                cast_at=self._optimizers.casts.since(self._parameter_in_half()),
+                cast_at=self._optimizers.casts.since(half),
             )

@@ -133,7 +133,8 @@ def _run_as_rank(args: argparse.Namespace, rank: ranks.Rank) -> int:
     def publish(report: Report, status: int) -> int:
         return _write(args, _printed(args, report), status)
 
-    return ranks.run(meeting, _options(args, meeting.kept), args.after_dashes, _name(args), publish)
+    options = _options(args, meeting.kept_by(rank.number))
+    return ranks.run(meeting, options, args.after_dashes, _name(args), publish)
 
 
 def _options(args: argparse.Namespace, kept: Path) -> Options:
