@@ -23,9 +23,8 @@ from amp_lessons.audit.recorder.gradients import parameters_of
 from amp_lessons.audit.recorder.later import is_captured, look_closely
 from amp_lessons.audit.recorder.on_tensors import watching_beside, watching_tensors
 from amp_lessons.audit.recorder.places import forgetting_wrappers, line_of, own_line, raised_by_own_code
-from amp_lessons.audit.recorder.recorder import Recorder
 from amp_lessons.audit.recorder.replacing import replaced
-from amp_lessons.audit.recorder.spies import spying
+from amp_lessons.audit.recorder.spies import Recorder, spying
 from amp_lessons.audit.rules.judge import Judge
 from amp_lessons.audit.seen import Clock, LayerSeen, Nonfinite, StepSeen
 

@@ -22,7 +22,7 @@ from torch.optim.swa_utils import AveragedModel
 from amp_lessons.audit.recorder import events
 from amp_lessons.audit.recorder.gradients import parameters_of
 from amp_lessons.audit.recorder.later import Lasting, Place, local, may_read, place_of
-from amp_lessons.audit.recorder.recorder import Recorder
+from amp_lessons.audit.recorder.spies import Recorder
 from amp_lessons.precisions import HALVES
 
 _HALVES = frozenset(HALVES.values())

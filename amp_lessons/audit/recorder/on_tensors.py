@@ -23,8 +23,8 @@ from amp_lessons.audit.recorder import events, graph
 from amp_lessons.audit.recorder.averages import Averages, few_of
 from amp_lessons.audit.recorder.later import local, may_read
 from amp_lessons.audit.recorder.places import is_own, line_outside, own_line
-from amp_lessons.audit.recorder.recorder import Recorder
 from amp_lessons.audit.recorder.replacing import replaced, warning_as_ever
+from amp_lessons.audit.recorder.spies import Recorder
 from amp_lessons.precisions import HALVES
 
 _HALVES = frozenset(HALVES.values())

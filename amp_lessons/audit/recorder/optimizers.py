@@ -12,8 +12,8 @@ import torch
 from torch import Tensor
 
 from amp_lessons.audit.recorder import events
+from amp_lessons.audit.recorder.autograd import CastCalls
 from amp_lessons.audit.recorder.breaking import BreakingLines
-from amp_lessons.audit.recorder.casts import CastCalls
 from amp_lessons.audit.recorder.gradients import parameters_of, sample_of
 from amp_lessons.audit.recorder.later import Later, may_read, scale_of
 from amp_lessons.audit.recorder.places import line_outside, own_line

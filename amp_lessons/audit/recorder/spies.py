@@ -1,7 +1,10 @@
-"""Watch methods of PyTorch's classes: what is called is recorded, and runs as it would have run.
+"""Watch methods of PyTorch's classes: what is called becomes events, and runs as it would have run.
 
 Methods are replaced on the classes, so that every spelling and every import is seen, whenever it was made;
-leaving the context puts back exactly what was there.
+leaving the context puts back exactly what was there. A spy must never become the training's own exception,
+never change a number and never make a device wait. So what goes wrong in here is kept as one of the
+``troubles``, nothing is written to anybody's tensors, and numbers that lie on a device are kept there until a
+sampled step waits for it anyway.
 """
 
 from __future__ import annotations
@@ -13,17 +16,64 @@ from functools import partial
 from typing import Any
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 from torch.nn.modules.module import register_module_parameter_registration_hook
 from torch.nn.utils import clip_grad
 from torch.optim import lr_scheduler
 from torch.optim.optimizer import register_optimizer_step_post_hook, register_optimizer_step_pre_hook
 
-from amp_lessons.audit.recorder.casts import dtype_of
+from amp_lessons.audit.recorder import events
+from amp_lessons.audit.recorder.autograd import AutocastCalls, AutogradCalls, CastCalls, dtype_of
 from amp_lessons.audit.recorder.gradients import parameters_of
-from amp_lessons.audit.recorder.later import scale_of
-from amp_lessons.audit.recorder.recorder import Recorder
+from amp_lessons.audit.recorder.later import Later, scale_of
+from amp_lessons.audit.recorder.optimizers import GradientCalls, OptimizerCalls
+from amp_lessons.audit.recorder.places import own_line
 from amp_lessons.audit.recorder.replacing import passing_over_spies, replaced
+from amp_lessons.audit.recorder.scalers import ScalerCalls
+from amp_lessons.audit.recorder.shared import Known, Log
+
+
+class Recorder(Log):
+    """Everything that a training calls, given to ``report`` as events, in order.
+
+    The spies call its parts, one for each kind of calls: ``scalers``, ``autocast``, ``autograd``,
+    ``gradients``, ``optimizers`` and ``casts``. What these share is ``known``. ``before_step``,
+    ``after_step`` and ``closure_begins`` are called as ``OptimizerCalls`` says, ``found_optimizer`` once for
+    each optimizer, ``cleared`` whenever gradients were set to zero.
+    """
+
+    def __init__(
+        self,
+        report: Callable[[events.Event], None],
+        before_step: Callable[[torch.optim.Optimizer, int, Later, Later, torch.dtype | None], None],
+        after_step: Callable[[torch.optim.Optimizer, events.StepDone, Later, Later, Later], None],
+        found_optimizer: Callable[[torch.optim.Optimizer], None],
+        cleared: Callable[[], None] = lambda: None,
+        closure_begins: Callable[[torch.optim.Optimizer], None] = lambda optimizer: None,
+    ) -> None:
+        super().__init__(report)
+        self.known = Known(self, found_optimizer)
+        self.casts = CastCalls(self, self.known)
+        self.optimizers = OptimizerCalls(
+            self, self.known, self.casts, before_step, after_step, closure_begins
+        )
+        self.gradients = GradientCalls(self, self.known, cleared)
+        self.scalers = ScalerCalls(self, self.known, self.optimizers)
+        self.autocast = AutocastCalls(self, self.known)
+        self.autograd = AutogradCalls(self, self.known, self.scalers.refused)
+
+    def is_scaled_gradient(self, tensor: Tensor) -> bool:
+        """Whether a tensor holds a gradient that is still multiplied by the loss scale."""
+        return self.known.book.is_scaled(tensor)
+
+    def evaluating(self) -> None:
+        """Note that a model is put into evaluation mode."""
+        self.here.evaluating_since = own_line()
+
+    def in_step(self) -> bool:
+        """Whether this thread is inside an optimizer's step."""
+        return self.here.stepping
+
 
 Spy = Callable[[Recorder, Callable[..., Any]], Callable[..., Any]]
 
@@ -37,18 +87,12 @@ def spying(recorder: Recorder) -> Iterator[None]:
             stack.enter_context(replaced(owner, name, partial(spy, recorder)))
         late = partial(_spied_when_made, recorder, stack)
         stack.enter_context(replaced(torch.amp.GradScaler, "__init__", late))
-        registered = register_module_parameter_registration_hook(
-            lambda *called: recorder.safely(recorder.casts.registered, *called)
-        )
-        stack.callback(registered.remove)
-        before = register_optimizer_step_pre_hook(
-            lambda *called: recorder.safely(recorder.optimizers.begins, *called)
-        )
-        stack.callback(before.remove)
-        after = register_optimizer_step_post_hook(
-            lambda *called: recorder.safely(recorder.optimizers.ends, *called)
-        )
-        stack.callback(after.remove)
+        for register, observe in (
+            (register_module_parameter_registration_hook, recorder.casts.registered),
+            (register_optimizer_step_pre_hook, recorder.optimizers.begins),
+            (register_optimizer_step_post_hook, recorder.optimizers.ends),
+        ):
+            stack.callback(register(partial(recorder.safely, observe)).remove)
         yield
 
 
@@ -66,7 +110,7 @@ def patches() -> Iterator[tuple[Any, str, Spy]]:
     yield torch.autograd, engine.__name__, _differentiated
     yield torch._vmap_internals, "_vmap", _batched  # of which ``grad`` makes use for ``is_grads_batched``
     yield clip_grad, "_clip_grads_with_norm_", _clipped_by_norm
-    yield torch.Tensor, "clamp_", _clamped
+    yield Tensor, "clamp_", _clamped
     yield torch, "_foreach_clamp_min_", _foreach_clamped
     yield torch.optim.Optimizer, "__init__", _made_optimizer
     yield torch.optim.Optimizer, "zero_grad", _optimizer_zeroed
@@ -275,7 +319,7 @@ def _batched(recorder: Recorder, original: Any) -> Any:
 
 def _clipped_by_norm(recorder: Recorder, original: Any) -> Any:
     def clip(parameters: Any, max_norm: float, *args: Any, **kwargs: Any) -> None:
-        parameters = [parameters] if isinstance(parameters, torch.Tensor) else list(parameters)
+        parameters = [parameters] if isinstance(parameters, Tensor) else list(parameters)
         recorder.safely(
             recorder.gradients.clipped, by_value=False, limit=float(max_norm), parameters=parameters
         )
