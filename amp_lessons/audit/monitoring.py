@@ -37,7 +37,7 @@ _MOST_NAMED = 3
 
 
 class PrecisionWarning(UserWarning):
-    """What a monitor warns of, or raises: ``finding`` has the code, the words, the cure and the step."""
+    """The warning, or the error, of a monitor: ``finding`` has the code, the words, the cure and the step."""
 
     def __init__(self, finding: Sighting) -> None:
         super().__init__(finding)
@@ -49,7 +49,7 @@ class PrecisionWarning(UserWarning):
 
 @dataclass(frozen=True)
 class Look:
-    """What a monitor saw at one step, counted from 0, skipped ones included.
+    """A look at one step, counted from 0, skipped ones included.
 
     ``scale`` is the loss scale, None without a scaler; ``skip_rate`` the fraction of the last hundred steps
     that the scaler skipped, None before there were so many; ``lost_updates`` that of the weights with a

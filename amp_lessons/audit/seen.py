@@ -80,7 +80,7 @@ class StepSeen:
 
 @dataclass(frozen=True)
 class LayerStep:
-    """What was seen of one layer's gradients at one sampled step.
+    """One layer's gradients at one sampled step.
 
     ``census`` says what became of the gradients, multiplied by the loss scale, in the format that autocast
     used; None where autocast was off. ``counterfactual`` says what a cast of the unscaled gradients to other

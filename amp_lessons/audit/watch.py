@@ -45,7 +45,7 @@ _CAPTURED = (
 
 
 class Seen:
-    """What has been seen of one training."""
+    """A training that is watched, or was, and all that has been seen of it."""
 
     def __init__(self, models: Iterable[nn.Module], every: int) -> None:
         self._names = Names(models)
@@ -75,7 +75,7 @@ class Seen:
 
     @property
     def report(self) -> Report:
-        """What is wrong with the training, and its numbers."""
+        """The mistakes of the training, and its numbers."""
         from amp_lessons.audit.report.report import Report  # whoever only watches need not wait for it
 
         troubles = (f"the audit's own trouble, {trouble}" for trouble in self._recorder.troubles)

@@ -45,7 +45,7 @@ def run(args: argparse.Namespace) -> int:
 
 @dataclass(frozen=True)
 class NvidiaSmi:
-    """What the driver's own tool says: which GPUs there are, and the newest CUDA this driver serves.
+    """The answer of the driver's own tool: which GPUs there are, and the newest CUDA this driver serves.
 
     ``complaint`` is what it said instead where it could not talk to the driver.
     """

@@ -51,7 +51,7 @@ class Event:
 
     @property
     def place(self) -> tuple[int, int, int]:
-        """What events are sorted by: step, stage, order in the first run."""
+        """The place of an event: step, stage, order in the first run."""
         stage = next(i for i, phases in enumerate(_STAGES) if self.phase in phases)
         return self.step, stage, self.order
 

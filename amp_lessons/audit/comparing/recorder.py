@@ -127,7 +127,7 @@ class Run:
 
     @property
     def recording(self) -> Recording:
-        """What was recorded so far."""
+        """The recording so far."""
         self._flush()
         name = cache(self._name)  # of a module, by what is known of the models now
         numbers: Counter[tuple[int, str]] = Counter()  # by name: of modules without one several are alike

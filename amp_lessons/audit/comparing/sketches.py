@@ -33,7 +33,7 @@ _OF_NUMPY = frozenset((torch.float32, torch.float64, torch.int64, torch.int32, t
 
 
 class Sketch(NamedTuple):
-    """What is kept of a tensor: its ``sums``, where they lie, and how many of its numbers are inf or NaN.
+    """The sketch of a tensor: its ``sums``, where they lie, and how many of its numbers are inf or NaN.
 
     These count as 0 in the sums. ``nonfinite`` is None where nobody has been made to wait for it yet.
     """

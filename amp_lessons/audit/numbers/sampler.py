@@ -69,7 +69,7 @@ class _Line:
 
 
 class Sampler:
-    """What is known of each step and each layer."""
+    """Lines of all steps, and the history of each layer."""
 
     def __init__(
         self,

@@ -1,4 +1,4 @@
-"""What is known of each parameter's gradient: who scaled it, and what has been done to it since.
+"""The gradient of each parameter: who scaled it, and what has been done to it since.
 
 PyTorch counts the changes of every tensor, so gradients are compared with how they were when somebody last
 looked, and nothing is computed. Of each a few numbers are kept, to tell a factor from any other change.

@@ -44,7 +44,7 @@ def has_casts(tensor: Tensor) -> bool:
 
 
 class Inside(NamedTuple):
-    """What the graph of a loss is made of: the dtypes in 16 bits of what was computed, and of the weights.
+    """The dtypes in the graph of a loss: those in 16 bits that were computed in, and of weights.
 
     ``masters`` says that weights in more bits were cast to one of them for what was computed, ``compiled``
     that a part of it is compiled code, which may have entered autocast by itself.

@@ -164,7 +164,7 @@ class _Sum:
 
 
 class _Spies:
-    """What is looked for in each call."""
+    """The spies, and what each looks for in a call."""
 
     def __init__(self, recorder: Recorder) -> None:
         self._recorder = recorder

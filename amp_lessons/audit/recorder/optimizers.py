@@ -25,7 +25,7 @@ _NONE = Later(None)
 
 
 class GradientCalls(Part):
-    """What is done to gradients between backward and the step: they are clipped, or set to zero.
+    """Gradients between backward and the step: they are clipped, or set to zero.
 
     ``on_cleared`` is called after they were set to zero.
     """

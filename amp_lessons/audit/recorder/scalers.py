@@ -37,7 +37,7 @@ def _found_inf(scaler: torch.amp.GradScaler, optimizer: Any) -> bool:
 
 
 class ScalerCalls(Part):
-    """What scalers are made and called for; a step that one skips never reaches the optimizer's own hooks."""
+    """Calls of scalers; a step that one skips never reaches the optimizer's own hooks."""
 
     def __init__(self, log: Log, known: Known, optimizers: OptimizerCalls) -> None:
         super().__init__(log, known)

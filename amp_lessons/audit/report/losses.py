@@ -1,4 +1,4 @@
-"""What each layer would lose in which format, over all steps that were looked at, and step by step."""
+"""Losses of each layer in each format, over all steps that were looked at, and step by step."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class Loss:
 
 @dataclass(frozen=True)
 class LossMap:
-    """What layers lose at the steps that were looked at: a row for each of ``layers``, the worst first.
+    """Losses at the steps that were looked at: a row for each of ``layers``, the worst first.
 
     ``shares`` are None where a layer was not looked at; ``steps`` count from 0; there are ``total`` layers.
     """

@@ -23,7 +23,7 @@ _Layers = Mapping[str, LayerSeen]
 
 @dataclass(frozen=True, repr=False)
 class Report(InSections):
-    """What is wrong with a training, as far as it was seen: mistakes first, then remarks.
+    """The mistakes of a training, as far as they were seen, then remarks, and the numbers behind them.
 
     ``every`` is the distance of the steps that were looked at closely; ``ended`` says how the training ended
     if it was by an exception, ``explanation`` what that means; ``not_seen`` says, a sentence each, what could

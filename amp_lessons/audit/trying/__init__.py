@@ -99,7 +99,7 @@ class Tried:
 
     @property
     def noise(self) -> float:
-        """What equal runs may differ by; NaN where that is not known."""
+        """The difference that equal runs may have; NaN where that is not known."""
         losses = [run.loss for run in (self.as_it_is, *self.again)]
         return _RANGES * (max(losses) - min(losses)) if self.again and not _any_nan(losses) else math.nan
 

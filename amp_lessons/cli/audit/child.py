@@ -66,7 +66,7 @@ def _without_ours(traceback: TracebackType | None) -> TracebackType | None:
 
 @dataclass(frozen=True)
 class Program:
-    """What is run: its code, what ``sys.argv[0]`` says, and the attributes of its ``__main__``."""
+    """A program to run: its code, what ``sys.argv[0]`` says, and the attributes of its ``__main__``."""
 
     code: CodeType
     name: str

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Options:
-    """What is run, in which precision ("" for the script's own), and where its recording is kept.
+    """The script, its precision ("" for its own), and where its recording is kept.
 
     ``steps`` end it, every ``every``-th is recorded, for None ever rarer ones. ``between`` are the files of
     two recordings by whose formats the run is nudged, none for a run that is only recorded.
