@@ -28,7 +28,7 @@ from amp_lessons.audit.recorder.places import own_line, place_of
 from amp_lessons.audit.recorder.shared import Log
 from amp_lessons.audit.rules.rows import sighting
 from amp_lessons.formats.dtypes import dtype_name
-from amp_lessons.precisions import HALVES
+from amp_lessons.precisions import HALF_DTYPES
 
 _PAUSE = 100  # times as long as a look took: looking takes a hundredth of the time, and 1.02 is promised
 _WINDOW = 100  # steps; a scaler that begins at 65536 may skip up to 17 of them until its scale is 1
@@ -209,7 +209,7 @@ class Monitor:
     def _updates_lost(self, lost: dict[str, float]) -> Iterator[Finding]:
         """Report weights in 16 bits that stand still; those in fp32 do so at a small learning rate, too."""
         by_layer = self._names.by_layer(parameters_of(self._optimizer))
-        half = {name: p[0].dtype for name, p in by_layer.items() if p[0].dtype in HALVES.values()}
+        half = {name: p[0].dtype for name, p in by_layer.items() if p[0].dtype in HALF_DTYPES}
         fractions = [lost[name] for name in half if name in lost]
         if not fractions or makes_good(self._optimizer):
             return

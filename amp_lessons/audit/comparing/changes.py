@@ -26,7 +26,7 @@ from amp_lessons.audit.comparing.formats import coarsest, name_of, unit_roundoff
 from amp_lessons.audit.comparing.pairing import shared_formats
 from amp_lessons.audit.comparing.recording import Recording
 from amp_lessons.audit.recorder.later import is_batched, is_distributed
-from amp_lessons.precisions import HALVES, precision
+from amp_lessons.precisions import HALF_DTYPES, precision
 
 _NOISE = 2**20  # numbers that are drawn once; each tensor begins at another of them
 _SEED = 20261125
@@ -139,8 +139,7 @@ class _Forced:
         self._here.outermost = None
         if self._dtype is None:
             return None
-        halves = HALVES.values()
-        return _pytree.tree_map_only(Tensor, lambda t: t.float() if t.dtype in halves else t, output)
+        return _pytree.tree_map_only(Tensor, lambda t: t.float() if t.dtype in HALF_DTYPES else t, output)
 
 
 @contextmanager

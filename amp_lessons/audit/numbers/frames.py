@@ -23,9 +23,7 @@ from amp_lessons.audit.recorder.later import Later, is_batched, is_captured, loc
 from amp_lessons.audit.recorder.stale import is_stale
 from amp_lessons.audit.seen import Frame, Nonfinite, Phase, StepSeen
 from amp_lessons.formats.dtypes import dtype_name
-from amp_lessons.precisions import HALVES
-
-_HALVES = frozenset(HALVES.values())
+from amp_lessons.precisions import HALF_DTYPES
 
 
 class FrameRecorder:
@@ -99,7 +97,7 @@ class FrameRecorder:
         if tensors and module._parameters:
             on = torch.is_autocast_enabled(tensors[0].device.type)
             # FSDP2 casts by its own policy: what comes out in 16 bits needs no autocast
-            alone = not on and all(tensor.dtype not in _HALVES for tensor in tensors)
+            alone = not on and all(tensor.dtype not in HALF_DTYPES for tensor in tensors)
             self.with_autocast, self.without = self.with_autocast + on, self.without + alone
 
     def _off_in_evaluation(self, module: nn.Module) -> str:

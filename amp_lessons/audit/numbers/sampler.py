@@ -32,7 +32,7 @@ from amp_lessons.audit.recorder.gradients import parameters_of, sample_of
 from amp_lessons.audit.recorder.later import Later, is_captured, is_distributed, may_read, read_together
 from amp_lessons.audit.recorder.places import line_outside
 from amp_lessons.audit.seen import LayerSeen, LayerStep, StepSeen
-from amp_lessons.precisions import HALVES
+from amp_lessons.precisions import HALF_DTYPES
 
 _FIRST_SCALE = 2.0**16  # a scaler's, unless it is told otherwise
 _FEW_BITS = 2.0**-20  # below, a number in fp16 has at most four significant bits
@@ -218,7 +218,7 @@ class Sampler:
         groups = optimizer.param_groups
         would_move = [p for group in groups for p in group["params"] if _is_enough(group.get("lr"), p)]
         by_layer = self.names.by_layer(would_move)
-        half = {name: p for name, p in by_layer.items() if p[0].dtype in HALVES.values() and name in lost}
+        half = {name: p for name, p in by_layer.items() if p[0].dtype in HALF_DTYPES and name in lost}
         if not half or makes_good(optimizer):
             return
         first = next(iter(half.values()))[0]
@@ -239,13 +239,13 @@ class Sampler:
         """Report weights in 16 bits of which no rank holds more than a part."""
         for layer, parameters in self.names.by_layer(parameters_of(optimizer)).items():
             for each in parameters:
-                if each.dtype in HALVES.values() and part_of(each):
+                if each.dtype in HALF_DTYPES and part_of(each):
                     self._report(ShardsInHalf(step=done.step, line=done.line, layer=layer, dtype=each.dtype))
                     return
 
     def _tell_of_halves(self, optimizer: torch.optim.Optimizer, done: StepDone) -> None:
         """Report, once, weights in 16 bits that are whole, and the moments that are kept of them."""
-        half = next((p for p in parameters_of(optimizer) if p.dtype in HALVES.values()), None)
+        half = next((p for p in parameters_of(optimizer) if p.dtype in HALF_DTYPES), None)
         told = id(optimizer) in self._told_of_halves or not done.happened
         if half is None or told or part_of(half) or makes_good(optimizer):
             return

@@ -73,8 +73,8 @@ def page_of(title: str, sections: Markup) -> str:
 
 def sections_with_pictures(report: Report) -> Markup:
     """Render the sections of a report, each with what is to be seen of it."""
-    shown = _pictures if can_draw() else _instead_of_pictures
-    return sections_html(sections_of(report, _MOST_LAYERS), lambda section: shown(section, report))
+    draws = can_draw()
+    return sections_html(sections_of(report, _MOST_LAYERS), lambda section: _shown(section, report, draws))
 
 
 def can_draw() -> bool:
@@ -100,47 +100,36 @@ def _pictures_of_comparison(section: Section, comparison: Comparison) -> Iterato
     yield picture_html(draw(comparison), caption, f"{caption} The table has its numbers.", announced=False)
 
 
-def _instead_of_pictures(section: Section, report: Report) -> Iterator[Markup]:
+def _shown(section: Section, report: Report, draws: bool) -> Iterator[Markup]:
+    """Yield pictures of a section, or words where there is nothing to draw, or nobody who draws."""
     if section.title == STEPS:
-        yield Markup("<p>{}</p>").format(_NO_PICTURES)
-    elif section.title in (LAYERS, CASTS):
-        for name, losses in _maps_of(section, report).items():
-            yield _in_words(report, name, losses)
-
-
-def _maps_of(section: Section, report: Report) -> dict[str, LossMap]:
-    """Return what is lost in the format that was used, or in those that were not, as the section says."""
-    names = (name for name in formats_of(report) if (name == AS_TRAINED) is (section.title == LAYERS))
-    return {name: loss_map(report, name, "norm", _MOST_ROWS) for name in names}
-
-
-def _in_words(report: Report, name: str, losses: LossMap) -> Markup:
-    return Markup("<p>In {}: {}</p>").format(say_format(report, name), say_worst(losses))
-
-
-def _pictures(section: Section, report: Report) -> Iterator[Markup]:
-    if section.title == STEPS:
-        from amp_lessons._base.drawing.picture import picture_html
-        from amp_lessons.audit.page.drawings import timeline_picture
-
-        caption = "The loss and the loss scale at every step; crosses mark the steps that were skipped."
-        yield picture_html(
-            timeline_picture(report), caption, " ".join([caption, *section.sentences]), announced=False
-        )
-    elif section.title == LAYERS:
-        for name, losses in _maps_of(section, report).items():
-            telling = losses.most >= _TO_SPEAK_OF
-            said = say_format(report, name)
-            yield _figure_of(losses, said) if telling else _in_words(report, name, losses)
-    elif section.title == CASTS:
-        maps = _maps_of(section, report)
-        shown = (
-            _figure_of(losses, name) if losses.steps else _in_words(report, name, losses)
-            for name, losses in maps.items()
-        )
-        folded = Markup("\n").join(shown)
+        yield _timeline(section, report) if draws else Markup("<p>{}</p>").format(_NO_PICTURES)
+    if section.title not in (LAYERS, CASTS):
+        return
+    as_trained = section.title == LAYERS
+    names = [name for name in formats_of(report) if (name == AS_TRAINED) is as_trained]
+    maps = {name: loss_map(report, name, "norm", _MOST_ROWS) for name in names}
+    shown = []
+    for name, losses in maps.items():
+        said = say_format(report, name)
+        if draws and (losses.most >= _TO_SPEAK_OF if as_trained else losses.steps):
+            shown.append(_figure_of(losses, said))
+        else:
+            shown.append(Markup("<p>In {}: {}</p>").format(said, say_worst(losses)))
+    if draws and not as_trained:
         summary = Markup("<details><summary>Step by step, in {}</summary>{}</details>")
-        yield summary.format(" or ".join(maps), folded)
+        yield summary.format(" or ".join(maps), Markup("\n").join(shown))
+    else:
+        yield from shown
+
+
+def _timeline(section: Section, report: Report) -> Markup:
+    from amp_lessons._base.drawing.picture import picture_html
+    from amp_lessons.audit.page.drawings import timeline_picture
+
+    caption = "The loss and the loss scale at every step; crosses mark the steps that were skipped."
+    said = " ".join([caption, *section.sentences])
+    return picture_html(timeline_picture(report), caption, said, announced=False)
 
 
 def say_format(report: Report, name: str) -> str:

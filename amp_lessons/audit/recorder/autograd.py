@@ -22,9 +22,7 @@ from amp_lessons.audit.recorder.places import (
 )
 from amp_lessons.audit.recorder.shared import Known, Log, Loss, Part, Taken
 from amp_lessons.formats.dtypes import dtype_name
-from amp_lessons.precisions import HALVES
-
-_HALVES = frozenset(HALVES.values())
+from amp_lessons.precisions import HALF_DTYPES
 
 
 class _Cast(NamedTuple):
@@ -52,7 +50,7 @@ class CastCalls(Part):
 
     def registered(self, module: nn.Module, name: str, parameter: nn.Parameter | None) -> None:
         """Record that a module was given a parameter; only one that came in 16 bits is kept."""
-        if parameter is not None and parameter.dtype in _HALVES:
+        if parameter is not None and parameter.dtype in HALF_DTYPES:
             self._casts.append(_Cast((weakref.ref(parameter),), parameter.dtype, "", own_line()))
 
     def since(self, parameter: Tensor | None) -> events.Line:
@@ -226,7 +224,7 @@ class AutogradCalls(Part):
         for optimizer in self._known.of_this_thread().values():
             self._known.look(parameters_of(optimizer))
         # of a loss in fp32, computed in 16 bits once autocast had ended
-        looked_for = looks_closely() and root.dtype not in _HALVES and self._here.switches
+        looked_for = looks_closely() and root.dtype not in HALF_DTYPES and self._here.switches
         part_in_half = graph.part_in_half(root, self._here.switches) if looked_for else None
         facts = {
             "dtype": root.dtype,

@@ -18,9 +18,8 @@ from amp_lessons.audit.recorder.gradients import parameters_of, sample_of
 from amp_lessons.audit.recorder.later import Later, may_read, scale_of
 from amp_lessons.audit.recorder.places import line_outside, own_line
 from amp_lessons.audit.recorder.shared import Known, Log, Part
-from amp_lessons.precisions import HALVES
+from amp_lessons.precisions import HALF_DTYPES
 
-_HALVES = frozenset(HALVES.values())
 _NONE = Later(None)
 
 
@@ -144,7 +143,7 @@ class OptimizerCalls(Part):
         self._here.step_in_autocast = any(torch.is_autocast_enabled(p.device.type) for p in parameters[:1])
         self._here.note("optimizer.step")
         carried = self._known.carried(optimizer)
-        half = next((p for p in parameters if p.dtype in _HALVES), None)
+        half = next((p for p in parameters if p.dtype in HALF_DTYPES), None)
         change = self._known.book.change(parameters)
         added_up, made_at = self._known.means_added_up(optimizer)
         divided = change in ("by a factor", "undone") and not self._here.clipped
@@ -208,7 +207,7 @@ class OptimizerCalls(Part):
     def look_before(self, optimizer: torch.optim.Optimizer) -> None:
         """Call ``before_step`` with what the step is about to apply."""
         scaler = self._here.scaler
-        halves = self._here.forward & _HALVES
+        halves = self._here.forward & HALF_DTYPES
         used = next(iter(halves)) if len(halves) == 1 else None
         scale = scale_of(scaler) if scaler is not None else self._known.carried(optimizer)
         self._before_step(optimizer, self._log.steps, self._known.carried(optimizer), scale, used)
@@ -289,8 +288,8 @@ def _decay_of_halves(optimizer: torch.optim.Optimizer) -> float | None:
         float(group["lr"]) * group["weight_decay"]
         for group in optimizer.param_groups
         if isinstance(optimizer, torch.optim.AdamW) or group.get("decoupled_weight_decay")
-        if group["weight_decay"] and not group.get("fused") and {p.dtype for p in group["params"]} & _HALVES
-        if not isinstance(group["lr"], Tensor)
+        if group["weight_decay"] and not group.get("fused") and not isinstance(group["lr"], Tensor)
+        if any(p.dtype in HALF_DTYPES for p in group["params"])
     ]
     return max(parts, default=None)
 
@@ -302,7 +301,7 @@ def _vanishing_eps(optimizer: torch.optim.Optimizer) -> tuple[float, torch.dtype
     """
     for group in optimizer.param_groups:
         eps = None if group.get("fused") else group.get("eps")
-        for dtype in {p.dtype for p in group["params"]} & _HALVES:
+        for dtype in {p.dtype for p in group["params"]} & HALF_DTYPES:
             if eps and float(torch.tensor(eps, dtype=dtype)) == 0.0:
                 return float(eps), dtype
     return None

@@ -15,9 +15,8 @@ from amp_lessons.audit.recorder.gradients import parameters_of
 from amp_lessons.audit.recorder.later import Later, scale_of
 from amp_lessons.audit.recorder.optimizers import OptimizerCalls
 from amp_lessons.audit.recorder.shared import Known, Log, Part
-from amp_lessons.precisions import HALVES
+from amp_lessons.precisions import HALF_DTYPES
 
-_HALVES = frozenset(HALVES.values())
 _MOST_HELD = 4  # by an object that only hands on what it is given
 
 
@@ -169,7 +168,7 @@ class ScalerCalls(Part):
         """Record that a scaler's method, or a backward pass, raised: perhaps one that had been before."""
         if isinstance(error, (RuntimeError, AssertionError, ValueError)):
             parameters = [] if self._here.optimizer is None else parameters_of(self._here.optimizer)
-            half = next((each for each in parameters if each.dtype in _HALVES), None)
+            half = next((each for each in parameters if each.dtype in HALF_DTYPES), None)
             self._log.record(
                 events.Refused,
                 method=method,

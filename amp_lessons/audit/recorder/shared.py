@@ -41,7 +41,7 @@ class Loss(NamedTuple):
 
 
 class Here(threading.local):
-    """This thread's calls since its last step, and those under way; every thread has its own.
+    """Calls of one thread since its last step, and those under way.
 
     ``called`` holds the names of the calls of the round that a backward pass began, in order, and
     ``called_before`` those of the round before.
