@@ -107,7 +107,7 @@ class AutocastCalls(Part):
                 disabled_for=device,
             )
 
-    def entered(self, context: Any) -> None:
+    def entered(self, before: None, entered: Any, context: Any) -> None:
         """Record that an autocast context began."""
         self._here.note("autocast")
         self._here.autocasts.append((own_line(), context._enabled, opened_by_library()))
@@ -122,7 +122,7 @@ class AutocastCalls(Part):
                 enabled=context._enabled,
             )
 
-    def left(self) -> None:
+    def left(self, *_: Any) -> None:
         """Take note that the innermost autocast context has ended."""
         if self._here.autocasts:  # one may have been open before the watch began
             self._here.autocasts.pop()

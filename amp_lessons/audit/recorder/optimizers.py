@@ -52,25 +52,26 @@ class GradientCalls(Part):
             after_step=late,
         )
 
-    def clamped(self, tensors: Iterable[Tensor]) -> None:
+    def clamped(self, tensors: Tensor | Iterable[Tensor], *_: Any, **__: Any) -> None:
         """Record ``clamp_`` on tensors, which are gradients where ``clip_grad_value_`` calls it."""
         caller = sys._getframe(3).f_code.co_name  # of the spy, of ``safely``, of this
         if caller == "clip_grad_value_" and not self._here.clipped:
-            wanted = {id(gradient) for gradient in tensors}
+            wanted = {id(each) for each in ([tensors] if isinstance(tensors, Tensor) else tensors)}
             all_owned = [p for o in self._known.of_this_thread().values() for p in parameters_of(o)]
             owners = [p for p in all_owned if id(p.grad) in wanted]
             self.clipped(by_value=True, limit=math.nan, parameters=owners)
 
-    def sent_by(self, hook: str) -> None:
+    def sent_by(self, before: None, result: None, model: Any, state: Any, hook: Any) -> None:
         """Record by which hook DDP sends gradients, where that casts them to 16 bits."""
-        if "16_compress" in hook:
-            self._log.record(events.SummedInHalf, hook=hook)
+        name = getattr(hook, "__name__", "")
+        if "16_compress" in name:
+            self._log.record(events.SummedInHalf, hook=name)
 
-    def cleared(self, parameters: Iterable[Tensor], optimizer: torch.optim.Optimizer | None = None) -> None:
-        """Record that gradients were set to zero, by their optimizer or by their model."""
-        if optimizer is not None:
-            self._known.used_here(optimizer)
-        parameters = list(parameters)
+    def cleared(self, before: None, result: None, by: Any, *_: Any, **__: Any) -> None:
+        """Record that gradients were set to zero by their optimizer or by their model."""
+        if isinstance(by, torch.optim.Optimizer):
+            self._known.used_here(by)
+        parameters = parameters_of(by) if isinstance(by, torch.optim.Optimizer) else list(by.parameters())
         self._record_dropped(parameters)
         if "zero_grad" not in self._here.since_backward():
             self._here.cleared_at = own_line()
@@ -127,6 +128,10 @@ class OptimizerCalls(Part):
         self._before_step, self._after_step = before_step, after_step
         self._closure_begins = closure_begins
         self._asked_before = _asked_of_accelerate()  # by a training that is over, or by whoever watches none
+
+    def made(self, before: None, result: None, optimizer: torch.optim.Optimizer, *_: Any, **__: Any) -> None:
+        """Watch an optimizer that was made."""
+        self._known.parameters_of(optimizer)
 
     def begins(self, optimizer: torch.optim.Optimizer, args: Any, kwargs: Any) -> None:
         """Record that an optimizer begins to step, whoever called it."""

@@ -56,7 +56,13 @@ class ScalerCalls(Part):
             scale=scale_of(scaler).at_once(),
         )
 
-    def state_loaded(self, scaler: torch.amp.GradScaler, before: float | None) -> None:
+    def state_loading(self, scaler: torch.amp.GradScaler, state_dict: Any) -> float | None:
+        """Return the scale of a scaler that is about to be given a state, if that costs nothing."""
+        return scale_of(scaler).at_once()
+
+    def state_loaded(
+        self, before: float | None, result: None, scaler: torch.amp.GradScaler, state_dict: Any
+    ) -> None:
         """Record that a scaler was given the state of another; ``before`` was its scale."""
         now = scale_of(scaler).at_once()
         raised = before is not None and now is not None and now > before
@@ -85,7 +91,7 @@ class ScalerCalls(Part):
             cast_at=None if one is None else graph.line_of(one, graph.CAST_AT),
         )
 
-    def loss_scaled(self, scaler: torch.amp.GradScaler, scaled: Any) -> None:
+    def loss_scaled(self, before: None, scaled: Any, scaler: torch.amp.GradScaler, outputs: Any) -> None:
         """Mark what ``scaler.scale`` returned, so that a backward pass through it is known."""
         if scaler.is_enabled():
             for tensor in scaled if isinstance(scaled, (list, tuple)) else [scaled]:
@@ -109,7 +115,9 @@ class ScalerCalls(Part):
                 undone_at=self._known.book.undone_at(parameters),
             )
 
-    def unscaled(self, scaler: torch.amp.GradScaler, optimizer: torch.optim.Optimizer) -> None:
+    def unscaled(
+        self, before: None, result: None, scaler: torch.amp.GradScaler, optimizer: torch.optim.Optimizer
+    ) -> None:
         """Note that the gradients have their true size now."""
         if scaler.is_enabled():
             self._known.book.unscaled(parameters_of(optimizer))
@@ -151,12 +159,14 @@ class ScalerCalls(Part):
         happened = stands_in and not _found_inf(scaler, optimizer)
         self._optimizers.finish(stepped, id(scaler), scale_of(scaler), happened=happened)
 
-    def updating(self, scaler: torch.amp.GradScaler) -> float | None:
+    def updating(self, scaler: torch.amp.GradScaler, *_: Any, **__: Any) -> float | None:
         """Record that a scaler is about to change its scale; return it where that costs nothing."""
         self._here.note("update")
         return scale_of(scaler).at_once()
 
-    def updated(self, scaler: torch.amp.GradScaler, before: float | None) -> None:
+    def updated(
+        self, before: float | None, result: None, scaler: torch.amp.GradScaler, *_: Any, **__: Any
+    ) -> None:
         """Record that a scaler may have changed its scale."""
         self._known.updates[id(scaler)] += 1
         if scaler.is_enabled():
