@@ -104,7 +104,8 @@ class Monitor:
         self._looking_s = 0.0
         self._remembered: Remembered | None = None
         self._due = self._stepped = False
-        self._tell(self._log.safely(self._at_start))
+        self._log.safely(self._buffers.look_at, [model])
+        self._tell(self._log.safely(lambda: list(self._weights_in_half())))
         self._close = [
             optimizer.register_step_pre_hook(self._before).remove,
             optimizer.register_step_post_hook(self._after).remove,
@@ -179,10 +180,6 @@ class Monitor:
         yield
         self._looking_s += time.monotonic() - start
 
-    def _at_start(self) -> list[Finding]:
-        self._buffers.look_at(self._names.models)
-        return list(self._weights_in_half())
-
     def _look(self, step: int) -> Iterator[Finding]:
         yield from self._weights_in_half()
         lost = self._remembered.lost() if self._remembered is not None else {}
@@ -242,15 +239,13 @@ class Monitor:
             self._warn(RuntimeWarning(f"audit.monitor's own trouble: {self._log.troubles.pop()}"))
         known = {finding.code for finding in self.findings}
         for finding in found or ():
-            if finding.code not in known:
-                self._tell_of(finding, step)
-
-    def _tell_of(self, finding: Finding, step: int) -> None:
-        seen = sighting(finding, place=place_of(own_line()), first_step=step)
-        self.findings += (seen,)
-        if self._raises:
-            raise PrecisionWarning(seen)
-        self._warn(PrecisionWarning(seen))
+            if finding.code in known:
+                continue
+            seen = sighting(finding, place=place_of(own_line()), first_step=step)
+            self.findings += (seen,)
+            if self._raises:
+                raise PrecisionWarning(seen)
+            self._warn(PrecisionWarning(seen))
 
     def _warn(self, warning: Warning) -> None:
         file, line = own_line() or (__file__, 0)

@@ -66,11 +66,11 @@ class Seen:
         self._sampler = Sampler(self._names, self._frames, every, self._judge.judge, self._origin)
         self._recorder = Recorder(
             report=self._take,
-            before_step=self._before_step,
-            after_step=self._after_step,
+            before_step=self._clock.looking()(self._sampler.before_step),
+            after_step=self._clock.looking()(self._after_step),
             found_optimizer=self._found,
             cleared=self._frames.cleared,
-            closure_begins=self._closure_begins,
+            closure_begins=self._clock.looking()(self._sampler.closure_begins),
         )
 
     @property
@@ -211,25 +211,16 @@ class Seen:
     def _safely(self, look: Callable[..., Any], *args: Any) -> Any:
         return self._recorder.safely(look, *args)
 
-    def _closure_begins(self, optimizer: torch.optim.Optimizer) -> None:
-        with self._clock.looking():
-            self._sampler.closure_begins(optimizer)
-
-    def _before_step(self, *asked: Any) -> None:
-        with self._clock.looking():
-            self._sampler.before_step(*asked)
-
     def _after_step(self, optimizer: torch.optim.Optimizer, done: events.StepDone, *seen: Any) -> None:
         if is_captured() and _CAPTURED not in self._unseen:
             self._unseen.append(_CAPTURED)
         if self._device is None:
             self._device = next((each.device for each in parameters_of(optimizer)), None)
-        with self._clock.looking():
-            self._sampler.after_step(optimizer, done, *seen)
-            self._buffers.begin(done.step + 1, skipped=not done.happened)
-            look_closely(self._frames.armed)
-            for listener in list(self._listeners):
-                self._recorder.safely(listener, done.step, self._sampler.sampling)
+        self._sampler.after_step(optimizer, done, *seen)
+        self._buffers.begin(done.step + 1, skipped=not done.happened)
+        look_closely(self._frames.armed)
+        for listener in list(self._listeners):
+            self._recorder.safely(listener, done.step, self._sampler.sampling)
 
     def _notice_compiled(self) -> None:
         if any(is_compiled(model) for model in self._names.models):

@@ -227,9 +227,7 @@ class Run:
         return threading.get_ident() != self._thread or torch._C._current_graph_task_id() != -1
 
     def _before(self, module: nn.Module, args: Any) -> Any:
-        if self._is_elsewhere():
-            return None
-        return self._safely(self._opened, module, args)
+        return None if self._is_elsewhere() else self._safely(self._opened, module, args)
 
     def _opened(self, module: nn.Module, args: Any) -> Any:
         self._called[id(module)] += 1

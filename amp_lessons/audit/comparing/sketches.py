@@ -72,12 +72,12 @@ def _flat(tensor: Tensor) -> Tensor:
 
 
 def _sums(flat: Tensor) -> Tensor:
-    """Add all numbers of a row to the sums, in fp64."""
-    return _sums_here(flat) if flat.device.type == "cpu" else _sums_there(flat)
+    """Add all numbers of a row to the sums, in fp64.
 
-
-def _sums_here(flat: Tensor) -> Tensor:
-    """Do it on a CPU, piece by piece in a cache's reach, by NumPy, whose calls take less time."""
+    On a CPU that is done piece by piece in a cache's reach, by NumPy, whose calls take less time.
+    """
+    if flat.device.type != "cpu":
+        return _sums_there(flat)
     signs, total = _signs_here(), np.zeros(WIDTH)
     if flat.numel() < signs.size:
         return torch.from_numpy(_folded(flat, signs))
@@ -113,7 +113,7 @@ def _workspace(thread: int) -> tuple[Tensor, np.ndarray]:
 
 
 def _sums_there(flat: Tensor) -> Tensor:
-    """Do it on any device; no more than 32 MiB of the numbers are copied at a time."""
+    """Add them on any device; no more than 32 MiB of the numbers are copied at a time."""
     exact = torch.float32 if flat.is_floating_point() and flat.itemsize <= 4 else torch.float64
     signs = _signs(str(flat.device), exact)
     per_piece = signs.numel()

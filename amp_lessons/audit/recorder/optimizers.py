@@ -152,6 +152,12 @@ class OptimizerCalls(Part):
         change = self._known.book.change(parameters)
         added_up, made_at = self._known.means_added_up(optimizer)
         divided = change in ("by a factor", "undone") and not self._here.clipped
+        # gradients are inf or NaN, as the loss is: that is cheaper to ask, and does not suffice
+        loss = self._known.loss_of(optimizer).at_once()
+        broken = not closure and loss is not None and not math.isfinite(loss)
+        overflowed = broken and not self._known.book.all_finite(parameters)
+        nesting = torch.autocast_increment_nesting() - 1  # a context that is off keeps autocast's cache, too
+        torch.autocast_decrement_nesting()
         made_just_now = torch._C._current_graph_task_id() != -1  # a hook on a gradient asks, within backward
         self._log.record(
             events.StepAsked,
@@ -165,10 +171,10 @@ class OptimizerCalls(Part):
             fresh=made_just_now or self._known.book.fresh(parameters),
             waiting=made_just_now or self._known.book.waiting(parameters),
             by_closure=closure,
-            autocast=self._autocast_now(parameters),
+            autocast=self._here.step_in_autocast or (bool(parameters) and nesting > 0),
             change=change,
             undone_at=self._known.book.undone_at(parameters),
-            overflowed=not closure and self._overflowed(optimizer, parameters),
+            overflowed=overflowed,
             half=None if half is None else half.dtype,
             eps_vanishes=_vanishing_eps(optimizer),
             cleared_at=self._here.cleared_at,
@@ -203,11 +209,6 @@ class OptimizerCalls(Part):
         )
         if self._here.lent:
             self._here.scaler, self._here.lent = None, False
-
-    def _overflowed(self, optimizer: torch.optim.Optimizer, parameters: list[Tensor]) -> bool:
-        """Whether gradients are inf or NaN, as the loss is: that is cheaper to ask, and does not suffice."""
-        loss = self._known.loss_of(optimizer).at_once()
-        return loss is not None and not math.isfinite(loss) and not self._known.book.all_finite(parameters)
 
     def look_before(self, optimizer: torch.optim.Optimizer) -> None:
         """Call ``before_step`` with what the step is about to apply."""
@@ -269,12 +270,6 @@ class OptimizerCalls(Part):
                 schedule=id(schedule),
                 optimizer=None if optimizer is None else id(optimizer),
             )
-
-    def _autocast_now(self, parameters: list[Tensor]) -> bool:
-        """Whether autocast is on, or an outer context is open that keeps its cache although it is off."""
-        nesting = torch.autocast_increment_nesting() - 1
-        torch.autocast_decrement_nesting()
-        return bool(parameters) and (nesting > 0 or torch.is_autocast_enabled(parameters[0].device.type))
 
 
 def _asked_of_accelerate() -> str:
