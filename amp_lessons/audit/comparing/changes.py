@@ -22,9 +22,8 @@ from torch import Tensor, nn
 from torch.nn.modules.module import register_module_forward_hook, register_module_forward_pre_hook
 from torch.utils import _pytree
 
-from amp_lessons.audit.comparing.formats import coarsest, name_of, unit_roundoff
 from amp_lessons.audit.comparing.pairing import shared_formats
-from amp_lessons.audit.comparing.recording import Recording
+from amp_lessons.audit.comparing.recording import Recording, coarsest, name_of, unit_roundoff
 from amp_lessons.audit.recorder.later import is_batched, is_distributed
 from amp_lessons.precisions import HALF_DTYPES, precision
 

@@ -25,10 +25,9 @@ from amp_lessons._base.arguments import require
 from amp_lessons._base.render import InSections, Section
 from amp_lessons._base.text.words import counted
 from amp_lessons.audit.comparing import report
-from amp_lessons.audit.comparing.formats import coarsest, unit_roundoff
 from amp_lessons.audit.comparing.pairing import Apart, Event, Events, Pairs, Phase, furthest
 from amp_lessons.audit.comparing.recorder import Run
-from amp_lessons.audit.comparing.recording import Call, Recording
+from amp_lessons.audit.comparing.recording import Call, Recording, coarsest, unit_roundoff
 from amp_lessons.audit.comparing.whole_runs import Movement, differences_before, movement
 
 _HEADROOM = 4.0

@@ -11,8 +11,7 @@ from typing import Literal, NamedTuple
 
 import numpy as np
 
-from amp_lessons.audit.comparing.formats import coarsest
-from amp_lessons.audit.comparing.recording import Call, Recording
+from amp_lessons.audit.comparing.recording import Call, Recording, coarsest
 from amp_lessons.audit.comparing.sketches import relative_difference
 
 Phase = Literal["weights", "input", "forward", "backward", "gradient"]

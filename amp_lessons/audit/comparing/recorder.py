@@ -24,8 +24,7 @@ from torch.utils import _pytree
 
 from amp_lessons._base.arguments import require, require_whole
 from amp_lessons.audit.comparing.changes import Nudge
-from amp_lessons.audit.comparing.formats import format_of, name_of
-from amp_lessons.audit.comparing.recording import Call, How, Recording, Value, Weight
+from amp_lessons.audit.comparing.recording import Call, How, Recording, Value, Weight, format_of, name_of
 from amp_lessons.audit.comparing.sketches import WIDTH, Sketch, sketch
 from amp_lessons.audit.comparing.whole_runs import settings_now
 from amp_lessons.audit.numbers.naming import Names, is_compiled
