@@ -178,6 +178,7 @@ class _Judge:
         self._a, self._b, self._nudged = a, b, nudged
         self._pairs = Pairs(a, b, nudged)
         self._events = Events(self._pairs)
+        self._steps = sorted({event.step for event in self._events.all})
         self._gains: dict[tuple[str, str, str], float] = {}  # the largest that was measured, by what it is of
         self._partings = tuple(self._parting(each) for each in self._events.all)
 
@@ -194,7 +195,7 @@ class _Judge:
             parted=next((each for each in self._partings if each.difference > 0), None),
             worse=worse,
             by_module=self._by_module(),
-            by_step=tuple(self._of_step(step) for step in self._steps()),
+            by_step=tuple(self._of_step(step) for step in self._steps),
             parameters=tuple(sorted(first, key=lambda each: -each.difference)),
             notes=tuple(self._notes()),
             obstacle=self._obstacle(),
@@ -211,7 +212,7 @@ class _Judge:
             difference=event.apart.difference,
             inherited=0.0 if event.source is None else event.source.difference,
             noise_floor=event.apart.floor,
-            explained_up_to=_explained_up_to(event, self._steps()[0], self._gain(event)),
+            explained_up_to=_explained_up_to(event, self._steps[0], self._gain(event)),
             formats=event.formats,
         )
 
@@ -224,12 +225,9 @@ class _Judge:
         self._gains[of] = max(before, measured)
         return measured
 
-    def _steps(self) -> list[int]:
-        return sorted({event.step for event in self._events.all})
-
     def _by_module(self) -> dict[str, OfModule]:
         """Return the modules of the first step, in the order in which they returned."""
-        first = self._steps()[:1]
+        first = self._steps[:1]
         calls: dict[str, list[Call]] = {}
         for call in self._a.calls:
             if call.step in first and any(self._pairs.has(each) for each in call.outputs.values()):
