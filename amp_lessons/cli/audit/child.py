@@ -172,8 +172,10 @@ class Late:
 
     def _exit_at_once(self, status: int) -> Any:
         """Stand in for ``os._exit``, by which nothing else of Python's is called."""
-        self.end()
-        self._exit(status)
+        try:
+            self.end()
+        finally:
+            self._exit(status)
 
 
 class LateAudit(Late):
