@@ -17,7 +17,6 @@ from typing import TYPE_CHECKING
 
 from amp_lessons.cli import typed
 from amp_lessons.cli.audit import parent
-from amp_lessons.cli.compare.child import Options
 
 if TYPE_CHECKING:
     from amp_lessons.audit.comparing.comparison import Comparison
@@ -79,6 +78,22 @@ def run(args: argparse.Namespace) -> int:
     if comparison.obstacle:
         return _NOT_COMPARED
     return _AS_EXPLAINED if comparison.as_explained else _PART
+
+
+@dataclass(frozen=True)
+class Options:
+    """The script, its precision ("" for its own), and where its recording is kept.
+
+    ``steps`` end it, every ``every``-th is recorded, for None ever rarer ones. ``between`` are the files of
+    two recordings by whose formats the run is nudged, none for a run that is only recorded.
+    """
+
+    kept: str
+    script: str
+    steps: int
+    every: int | None = None
+    precision: str = ""
+    between: tuple[str, ...] = ()
 
 
 class _NotRunError(Exception):

@@ -6,29 +6,14 @@ import json
 import sys
 from collections.abc import Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from amp_lessons.cli.audit.child import Late, run_beside, script_program
+from amp_lessons.cli.compare import Options
 
 if TYPE_CHECKING:
     from amp_lessons.audit.comparing.recorder import Run
-
-
-@dataclass(frozen=True)
-class Options:
-    """The script, its precision ("" for its own), and where its recording is kept.
-
-    ``steps`` end it, every ``every``-th is recorded, for None ever rarer ones. ``between`` are the files of
-    two recordings by whose formats the run is nudged, none for a run that is only recorded.
-    """
-
-    kept: str
-    script: str
-    steps: int
-    every: int | None = None
-    precision: str = ""
-    between: tuple[str, ...] = ()
 
 
 class LateRecording(Late):
