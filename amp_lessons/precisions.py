@@ -41,6 +41,7 @@ PRECISIONS = {
 
 # The dtypes that autocast can cast to, by name.
 HALVES = {p.name: p.autocast_dtype for p in PRECISIONS.values() if p.autocast_dtype is not None}
+HALF_DTYPES = frozenset(HALVES.values())
 
 
 def precision(name: str) -> Precision:

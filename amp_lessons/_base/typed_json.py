@@ -53,6 +53,29 @@ def dumps(value: Any, indent: int | None = None) -> str:
     return json.dumps(finite(value), indent=indent, allow_nan=False, ensure_ascii=False)
 
 
+def parsed(text: str, what: str) -> Any:
+    """Parse JSON. Raises ValueError for text that is none, and so no ``what``."""
+    try:
+        return json.loads(text)
+    except RecursionError:
+        raise ValueError(f"this is no {what}: it is nested too deeply") from None
+    except json.JSONDecodeError as error:
+        raise ValueError(f"this is no {what}: it is no JSON ({error})") from None
+
+
+def of_schema(document: Any, what: str, schema: str, newest: int) -> dict[str, Any]:
+    """Return a document of a schema, in a version from 1 to the ``newest``. Raises ValueError otherwise."""
+    if not isinstance(document, dict) or document.get("schema") != schema:
+        raise ValueError(f'this is no {what}: its "schema" would be {schema!r}')
+    if document.get("version") not in range(1, newest + 1):
+        known = "version 1 is" if newest == 1 else f"versions up to {newest} are"
+        raise ValueError(
+            f"this {what} is of version {document.get('version')!r}, and only {known} known here: read it "
+            "with the amp-lessons that wrote it"
+        )
+    return document
+
+
 def finite(value: Any) -> Any:
     """Return what JSON has numbers for: inf and NaN in words, at any depth."""
     if isinstance(value, float) and not math.isfinite(value):

@@ -7,7 +7,7 @@ from markupsafe import Markup
 from amp_lessons._base.arguments import require
 from amp_lessons._base.render import sections_html
 from amp_lessons.advice import Advice
-from amp_lessons.audit.page.page import page_of, sections_with_pictures
+from amp_lessons.audit.page import page_of, sections_with_pictures
 
 
 def advice_page(advice: Advice) -> str:

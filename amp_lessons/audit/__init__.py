@@ -1,4 +1,4 @@
-"""What watches a training loop, whoever wrote it, and says what is wrong with it."""
+"""Watch a training loop, whoever wrote it, and say what is wrong with it."""
 
 import lazy_loader
 

@@ -1,8 +1,8 @@
 """What notebooks and other people's scripts import from ``amp_lessons.audit``, wherever it lies."""
 
+from .comparing.changes import Nudge as Nudge
 from .comparing.comparison import Comparison as Comparison
 from .comparing.comparison import compare as compare
-from .comparing.nudging import Nudge as Nudge
 from .comparing.recorder import Run as Run
 from .comparing.recorder import recording as recording
 from .comparing.recording import Recording as Recording

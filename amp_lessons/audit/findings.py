@@ -1,4 +1,4 @@
-"""What a check or an audit finds: plain frozen dataclasses with a stable code."""
+"""Findings of a check or of an audit: plain frozen dataclasses with a stable code."""
 
 from __future__ import annotations
 

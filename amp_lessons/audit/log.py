@@ -1,4 +1,4 @@
-"""What an audit sees, step by step, for programs that read along: lines of JSON, or TensorBoard's scalars.
+"""A log of an audit, step by step, for programs that read along: lines of JSON, or TensorBoard's scalars.
 
 Nothing here loads PyTorch before there is a step to write.
 """

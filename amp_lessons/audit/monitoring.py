@@ -8,7 +8,7 @@ import warnings
 from collections import Counter, deque
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
@@ -26,8 +26,9 @@ from amp_lessons.audit.numbers.sampler import moving
 from amp_lessons.audit.recorder.gradients import parameters_of
 from amp_lessons.audit.recorder.places import own_line, place_of
 from amp_lessons.audit.recorder.shared import Log
+from amp_lessons.audit.rules.rows import sighting
 from amp_lessons.formats.dtypes import dtype_name
-from amp_lessons.precisions import HALVES
+from amp_lessons.precisions import HALF_DTYPES
 
 _PAUSE = 100  # times as long as a look took: looking takes a hundredth of the time, and 1.02 is promised
 _WINDOW = 100  # steps; a scaler that begins at 65536 may skip up to 17 of them until its scale is 1
@@ -36,7 +37,7 @@ _MOST_NAMED = 3
 
 
 class PrecisionWarning(UserWarning):
-    """What a monitor warns of, or raises: ``finding`` has the code, the words, the cure and the step."""
+    """The warning, or the error, of a monitor: ``finding`` has the code, the words, the cure and the step."""
 
     def __init__(self, finding: Sighting) -> None:
         super().__init__(finding)
@@ -48,7 +49,7 @@ class PrecisionWarning(UserWarning):
 
 @dataclass(frozen=True)
 class Look:
-    """What a monitor saw at one step, counted from 0, skipped ones included.
+    """A look at one step, counted from 0, skipped ones included.
 
     ``scale`` is the loss scale, None without a scaler; ``skip_rate`` the fraction of the last hundred steps
     that the scaler skipped, None before there were so many; ``lost_updates`` that of the weights with a
@@ -103,7 +104,8 @@ class Monitor:
         self._looking_s = 0.0
         self._remembered: Remembered | None = None
         self._due = self._stepped = False
-        self._tell(self._log.safely(self._at_start))
+        self._log.safely(self._buffers.look_at, [model])
+        self._tell(self._log.safely(lambda: list(self._weights_in_half())))
         self._close = [
             optimizer.register_step_pre_hook(self._before).remove,
             optimizer.register_step_post_hook(self._after).remove,
@@ -178,10 +180,6 @@ class Monitor:
         yield
         self._looking_s += time.monotonic() - start
 
-    def _at_start(self) -> list[Finding]:
-        self._buffers.look_at(self._names.models)
-        return list(self._weights_in_half())
-
     def _look(self, step: int) -> Iterator[Finding]:
         yield from self._weights_in_half()
         lost = self._remembered.lost() if self._remembered is not None else {}
@@ -195,7 +193,9 @@ class Monitor:
         if finite and self._remembered is not None:  # after a skipped step a loop may put them back
             yield from self._buffers_broken()
         elif not finite:
-            yield rules.numbers.weights_broken(_broken_layers(self._names, self._optimizer))
+            by_layer = self._names.by_layer(parameters_of(self._optimizer))
+            broken = [name for name, parameters in by_layer.items() if not all_finite(parameters)]
+            yield rules.numbers.weights_broken(_few(broken))
         fraction = sum(lost.values()) / len(lost) if lost else None
         self.looks.append(Look(step, scale, self._skip_rate, fraction, finite))
 
@@ -206,7 +206,7 @@ class Monitor:
     def _updates_lost(self, lost: dict[str, float]) -> Iterator[Finding]:
         """Report weights in 16 bits that stand still; those in fp32 do so at a small learning rate, too."""
         by_layer = self._names.by_layer(parameters_of(self._optimizer))
-        half = {name: p[0].dtype for name, p in by_layer.items() if p[0].dtype in HALVES.values()}
+        half = {name: p[0].dtype for name, p in by_layer.items() if p[0].dtype in HALF_DTYPES}
         fractions = [lost[name] for name in half if name in lost]
         if not fractions or makes_good(self._optimizer):
             return
@@ -239,17 +239,13 @@ class Monitor:
             self._warn(RuntimeWarning(f"audit.monitor's own trouble: {self._log.troubles.pop()}"))
         known = {finding.code for finding in self.findings}
         for finding in found or ():
-            if finding.code not in known:
-                self._tell_of(finding, step)
-
-    def _tell_of(self, finding: Finding, step: int) -> None:
-        lesson = rules.ROWS[finding.code].lesson
-        place = place_of(own_line())
-        sighting = Sighting(**asdict(finding), place=place, first_step=step, lesson=lesson)
-        self.findings += (sighting,)
-        if self._raises:
-            raise PrecisionWarning(sighting)
-        self._warn(PrecisionWarning(sighting))
+            if finding.code in known:
+                continue
+            seen = sighting(finding, place=place_of(own_line()), first_step=step)
+            self.findings += (seen,)
+            if self._raises:
+                raise PrecisionWarning(seen)
+            self._warn(PrecisionWarning(seen))
 
     def _warn(self, warning: Warning) -> None:
         file, line = own_line() or (__file__, 0)
@@ -306,11 +302,6 @@ def _dtypes(optimizer: torch.optim.Optimizer) -> Counter[torch.dtype]:
     for parameter in parameters_of(optimizer):
         weights[parameter.dtype] += parameter.numel()
     return weights
-
-
-def _broken_layers(names: Names, optimizer: torch.optim.Optimizer) -> str:
-    by_layer = names.by_layer(parameters_of(optimizer))
-    return _few([name for name, parameters in by_layer.items() if not all_finite(parameters)])
 
 
 def _few(names: Sequence[str]) -> str:

@@ -20,7 +20,7 @@ _PUT_IN = ("fill", "full", "where", "scalar_tensor", "empty", "new_", "copy_", "
 
 
 class Guard:
-    """What ``stop_at_nan`` returns: it is in force until ``remove``, or to the end of its ``with`` block."""
+    """The hooks of ``stop_at_nan``, in force until ``remove``, or to the end of its ``with`` block."""
 
     def __init__(self, model: nn.Module) -> None:
         self._names = Names([model])

@@ -23,12 +23,10 @@ from amp_lessons.audit.recorder.gradients import parameters_of
 from amp_lessons.audit.recorder.later import is_captured, look_closely
 from amp_lessons.audit.recorder.on_tensors import watching_beside, watching_tensors
 from amp_lessons.audit.recorder.places import forgetting_wrappers, line_of, own_line, raised_by_own_code
-from amp_lessons.audit.recorder.recorder import Recorder
 from amp_lessons.audit.recorder.replacing import replaced
-from amp_lessons.audit.recorder.spies import spying
-from amp_lessons.audit.report.how import Clock
+from amp_lessons.audit.recorder.spies import Recorder, spying
 from amp_lessons.audit.rules.judge import Judge
-from amp_lessons.audit.seen import LayerSeen, Nonfinite, StepSeen
+from amp_lessons.audit.seen import Clock, LayerSeen, Nonfinite, StepSeen
 
 if TYPE_CHECKING:
     from amp_lessons.audit.explaining import Explanation
@@ -47,7 +45,7 @@ _CAPTURED = (
 
 
 class Seen:
-    """What has been seen of one training."""
+    """A training that is watched, or was, and all that has been seen of it."""
 
     def __init__(self, models: Iterable[nn.Module], every: int) -> None:
         self._names = Names(models)
@@ -68,16 +66,16 @@ class Seen:
         self._sampler = Sampler(self._names, self._frames, every, self._judge.judge, self._origin)
         self._recorder = Recorder(
             report=self._take,
-            before_step=self._before_step,
-            after_step=self._after_step,
+            before_step=self._clock.looking()(self._sampler.before_step),
+            after_step=self._clock.looking()(self._after_step),
             found_optimizer=self._found,
             cleared=self._frames.cleared,
-            closure_begins=self._closure_begins,
+            closure_begins=self._clock.looking()(self._sampler.closure_begins),
         )
 
     @property
     def report(self) -> Report:
-        """What is wrong with the training, and its numbers."""
+        """The mistakes of the training, and its numbers."""
         from amp_lessons.audit.report.report import Report  # whoever only watches need not wait for it
 
         troubles = (f"the audit's own trouble, {trouble}" for trouble in self._recorder.troubles)
@@ -169,13 +167,13 @@ class Seen:
     def _ended_by(self, error: BaseException) -> None:
         if isinstance(error, Exception) or (isinstance(error, SystemExit) and error.code):
             self._frames.look_at_all()
+            overflowed = self._frames.overflowed("forward", self._recorder.steps)
             self._recorder.record(
                 events.Ended,
                 line=line_of(error),
                 exception=type(error).__name__,
                 message=str(error),
-                overflow=isinstance(error, Exception)
-                and self._frames.overflowed("forward", self._recorder.steps),
+                overflow=isinstance(error, Exception) and overflowed,
                 stopped=raised_by_own_code(error) and bool(self._safely(self._overflow_waits)),
             )
 
@@ -213,25 +211,16 @@ class Seen:
     def _safely(self, look: Callable[..., Any], *args: Any) -> Any:
         return self._recorder.safely(look, *args)
 
-    def _closure_begins(self, optimizer: torch.optim.Optimizer) -> None:
-        with self._clock.looking():
-            self._sampler.closure_begins(optimizer)
-
-    def _before_step(self, *asked: Any) -> None:
-        with self._clock.looking():
-            self._sampler.before_step(*asked)
-
     def _after_step(self, optimizer: torch.optim.Optimizer, done: events.StepDone, *seen: Any) -> None:
         if is_captured() and _CAPTURED not in self._unseen:
             self._unseen.append(_CAPTURED)
         if self._device is None:
             self._device = next((each.device for each in parameters_of(optimizer)), None)
-        with self._clock.looking():
-            self._sampler.after_step(optimizer, done, *seen)
-            self._buffers.begin(done.step + 1, skipped=not done.happened)
-            look_closely(self._frames.armed)
-            for listener in list(self._listeners):
-                self._recorder.safely(listener, done.step, self._sampler.sampling)
+        self._sampler.after_step(optimizer, done, *seen)
+        self._buffers.begin(done.step + 1, skipped=not done.happened)
+        look_closely(self._frames.armed)
+        for listener in list(self._listeners):
+            self._recorder.safely(listener, done.step, self._sampler.sampling)
 
     def _notice_compiled(self) -> None:
         if any(is_compiled(model) for model in self._names.models):
@@ -249,27 +238,23 @@ class Seen:
         if isinstance(event, events.StepAsked):
             if event.autocast:
                 self._frames.suspect_stale()
-            if self._frames.with_autocast or self._frames.without:
-                self._judge.judge(self._forward_seen(event))
+            frames = self._frames
+            if frames.with_autocast or frames.without:
+                self._judge.judge(
+                    events.ForwardSeen(
+                        step=event.step,
+                        line=event.line,
+                        with_autocast=frames.with_autocast,
+                        without=frames.without,
+                        evaluating=frames.evaluating,
+                        evaluating_since=self._recorder.here.evaluating_since,
+                    )
+                )
         self._judge.judge(event)
         if isinstance(event, events.StepDone) and event.happened and event.scaler is not None:
-            self._look_for_hidden_overflow(event)
-
-    def _look_for_hidden_overflow(self, done: events.StepDone) -> None:
-        self._frames.look_at_all()
-        if len(self._recorder.known.stepped) == 1 and self._frames.overflowed("backward", done.step):
-            self._judge.judge(events.OverflowPassed(step=done.step, line=done.line))
-
-    def _forward_seen(self, step: events.StepAsked) -> events.ForwardSeen:
-        frames = self._frames
-        return events.ForwardSeen(
-            step=step.step,
-            line=step.line,
-            with_autocast=frames.with_autocast,
-            without=frames.without,
-            evaluating=frames.evaluating,
-            evaluating_since=self._recorder.here.evaluating_since,
-        )
+            self._frames.look_at_all()
+            if len(self._recorder.known.stepped) == 1 and self._frames.overflowed("backward", event.step):
+                self._judge.judge(events.OverflowPassed(step=event.step, line=event.line))
 
     def _stale(self, module: str) -> None:
         outermost = next((line for line, *_ in self._recorder.here.autocasts), None)

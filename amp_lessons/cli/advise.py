@@ -6,13 +6,9 @@ import argparse
 import importlib
 import os
 import sys
-from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from amp_lessons.cli import typed
-
-if TYPE_CHECKING:
-    from amp_lessons.advice import Advice
 
 READY, TO_BE_MENDED, NOT_RUN = 0, 1, 2
 
@@ -44,9 +40,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="the length of text for which serving a language model is reckoned (default: 4096, or the most "
         "that it knows)",
     )
-    parser.add_argument(
-        "--html", type=typed.file_to_write, metavar="FILE", help="write the advice as a page with pictures"
-    )
+    typed.add_file(parser, "--html", "write the advice as a page with pictures")
 
 
 def run(args: argparse.Namespace) -> int:
@@ -55,19 +49,22 @@ def run(args: argparse.Namespace) -> int:
 
     options = {name: getattr(args, name) for name in ("gpu", "steps", "seconds", "context")}
     try:
-        advice = advise(
-            *_made(args.maker), **{name: each for name, each in options.items() if each is not None}
-        )
+        given = {name: each for name, each in options.items() if each is not None}
+        advice = advise(*_subject(args.maker), **given)
     except (ValueError, TypeError) as error:
-        print(f"amp-lessons advise: {error}", file=sys.stderr)
-        return NOT_RUN
+        return typed.refuse(f"amp-lessons advise: {error}", NOT_RUN)
     print(advice)
-    if args.html and not _written(args.html, advice):
-        return NOT_RUN
+    if args.html:
+        from amp_lessons.advice.page import advice_page  # it loads matplotlib
+
+        try:
+            typed.write(args.html, advice_page(advice))
+        except OSError as error:
+            return typed.refuse(f"amp-lessons advise: {error}", NOT_RUN)
     return READY if advice.passed else TO_BE_MENDED
 
 
-def _made(maker: str) -> tuple[Any, ...]:
+def _subject(maker: str) -> tuple[Any, ...]:
     """Return what ``advise`` takes. Raises ``CannotAdviseError`` where that cannot be had."""
     from amp_lessons.advice import CannotAdviseError
 
@@ -132,15 +129,3 @@ def _parted(made: Any, module: Any, name: str) -> tuple[Any, ...]:
             f"{name}() returned a model alone: return (model, batch), or write make_batch() beside it"
         )
     return made, _called(module.make_batch, f"{module.__name__}:make_batch"), getattr(module, "loss", None)
-
-
-def _written(file: Path, advice: Advice) -> bool:
-    """Write the page; False, with a sentence, where that fails."""
-    from amp_lessons.advice.page import advice_page  # it loads matplotlib
-
-    try:
-        typed.write(file, advice_page(advice))
-    except OSError as error:
-        print(f"amp-lessons advise: {error}", file=sys.stderr)
-        return False
-    return True

@@ -74,11 +74,11 @@ def run(args: argparse.Namespace) -> int:
         require_transformers()
         device = usable_device(args.device or devices.default_device())
     except (MissingExtraError, ValueError) as error:
-        return _complain(f"{error}")
+        return typed.refuse(error)
     try:
         return _bench(args, device, args.results or folders.own_folder())
     except (ProgressError, folders.FolderInUseError, results.UnwritableResultsError) as error:
-        return _complain(f"{error}")
+        return typed.refuse(error)
 
 
 def _bench(args: argparse.Namespace, device: torch.device, folder: Path) -> int:
@@ -151,8 +151,3 @@ def _tables(folder: Path) -> str:
     for complaint in folders.unreadable(folder):
         print(complaint, file=sys.stderr)
     return "\n\n".join(map(table, folders.recordings(folder)))
-
-
-def _complain(message: str) -> int:
-    print(message, file=sys.stderr)
-    return 1

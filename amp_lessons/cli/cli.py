@@ -22,53 +22,30 @@ from importlib import metadata
 from pathlib import Path
 
 from amp_lessons._base.text.nearest import did_you_mean
+from amp_lessons.cli import typed
 
-# For whom, and (name, module, help): only the module of the command that is called gets imported.
+# For whom, and of each command its name, which is its module's, and help: only the one called is imported.
 GROUPS = {
     "to learn": (
-        ("lab", "amp_lessons.cli.lab", "open your own copy of the lessons in JupyterLab"),
-        (
-            "reset",
-            "amp_lessons.cli.reset",
-            "give you a fresh copy of a lesson, and keep yours beside it",
-        ),
-        ("progress", "amp_lessons.cli.progress", "show, export or reset what you have done"),
-        (
-            "interview",
-            "amp_lessons.cli.interview",
-            "practise for an interview: cards, drills, a mock interview",
-        ),
+        ("lab", "open your own copy of the lessons in JupyterLab"),
+        ("reset", "give you a fresh copy of a lesson, and keep yours beside it"),
+        ("progress", "show, export or reset what you have done"),
+        ("interview", "practise for an interview: cards, drills, a mock interview"),
     ),
     "for your own training": (
-        (
-            "advise",
-            "amp_lessons.cli.advise",
-            "say whether to train your model in mixed precision, and how",
-        ),
-        ("audit", "amp_lessons.cli.audit", "run your training script, and say what is wrong with it"),
-        (
-            "compare",
-            "amp_lessons.cli.compare",
-            "run two trainings, or one in two precisions, and say where they part",
-        ),
-        ("explain", "amp_lessons.cli.explain", "say what an error, or the code of a finding, means"),
+        ("advise", "say whether to train your model in mixed precision, and how"),
+        ("audit", "run your training script, and say what is wrong with it"),
+        ("compare", "run two trainings, or one in two precisions, and say where they part"),
+        ("explain", "say what an error, or the code of a finding, means"),
     ),
     "about this machine": (
-        (
-            "doctor",
-            "amp_lessons.cli.doctor",
-            "say what this machine can do, what is missing, and how to mend it",
-        ),
-        ("bench", "amp_lessons.cli.bench", "measure well-known models in every precision"),
+        ("doctor", "say what this machine can do, what is missing, and how to mend it"),
+        ("bench", "measure well-known models in every precision"),
     ),
     "to teach": (
-        (
-            "groups",
-            "amp_lessons.cli.groups",
-            "for teachers: other variants for every group, with answers",
-        ),
-        ("grade", "amp_lessons.cli.grade", "check what learners hand in, and write the grades"),
-        ("site", "amp_lessons.cli.site", "write the course as pages, to be read without a kernel"),
+        ("groups", "for teachers: other variants for every group, with answers"),
+        ("grade", "check what learners hand in, and write the grades"),
+        ("site", "write the course as pages, to be read without a kernel"),
     ),
 }
 COMMANDS = tuple(command for group in GROUPS.values() for command in group)
@@ -107,15 +84,18 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _run(arguments: list[str]) -> int:
-    own, after = _parted(arguments)
+    # argparse would not tell which of them stood behind the first --
+    place = arguments.index("--") if "--" in arguments else len(arguments)
+    own, after = arguments[:place], arguments[place + 1 :]
     if missing := _missing_for(next((each for each in own if not each.startswith("-")), "")):
-        print(missing, file=sys.stderr)
-        return NOT_INSTALLED
+        return typed.refuse(missing, NOT_INSTALLED)
     parser = _build_parser(own)
     if not arguments:
         parser.print_help()
         return 0
-    _require_command(parser, arguments[0])
+    names = [name for name, _ in COMMANDS]
+    if not arguments[0].startswith("-") and arguments[0] not in names:
+        parser.error(f"there is no command {arguments[0]!r}; {did_you_mean(arguments[0], names)}")
     args, unknown = parser.parse_known_args(own)
     if hasattr(args, "after_dashes"):
         args.after_dashes = after
@@ -126,13 +106,6 @@ def _run(arguments: list[str]) -> int:
             args.parser.error(_unknown(args, unknown))
         args.passed_on = unknown
     return args.run(args)
-
-
-def _require_command(parser: argparse.ArgumentParser, word: str) -> None:
-    """Refuse a first word that is neither an option nor a command."""
-    names = [name for name, _, _ in COMMANDS]
-    if not word.startswith("-") and word not in names:
-        parser.error(f"there is no command {word!r}; {did_you_mean(word, names)}")
 
 
 def _unknown(args: argparse.Namespace, unknown: list[str]) -> str:
@@ -151,46 +124,35 @@ def _unknown(args: argparse.Namespace, unknown: list[str]) -> str:
 
 def _missing_for(command: str) -> str:
     """Describe how to install the course where a command needs it and it is not there; "" otherwise."""
-    if command in _INSTRUMENTS or command not in {name for name, _, _ in COMMANDS}:
+    if command in _INSTRUMENTS or command not in {name for name, _ in COMMANDS}:
         return ""
     missing = ", ".join(name for name in _OF_THE_COURSE if importlib.util.find_spec(name) is None)
     said = f"amp-lessons {command} is a part of the course, which is not installed here: no {missing}."
     return f"{said} This installs it: pip install 'amp-lessons[lab]'" if missing else ""
 
 
-def _parted(arguments: list[str]) -> tuple[list[str], list[str]]:
-    """Part arguments at the first ``--``: argparse would not tell which of them stood behind it."""
-    place = arguments.index("--") if "--" in arguments else len(arguments)
-    return arguments[:place], arguments[place + 1 :]
-
-
 def _build_parser(arguments: list[str]) -> argparse.ArgumentParser:
+    epilog = ["Begin with `amp-lessons lab`; `amp-lessons COMMAND --help` says more of each."]
+    for group, commands in GROUPS.items():
+        epilog += ["", f"{group}:", *(f"  {name:11}{summary}" for name, summary in commands)]
     parser = argparse.ArgumentParser(
         prog="amp-lessons",
         usage="amp-lessons COMMAND [OPTION ...]",
         description="An interactive course on mixed precision training, and its instruments for your own.",
-        epilog=_grouped(),
+        epilog="\n".join(epilog),
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument("--version", action="version", version=f"amp-lessons {_version()}")
     subparsers = parser.add_subparsers(
         metavar="COMMAND", required=True, prog="amp-lessons", help=argparse.SUPPRESS
     )
-    for name, module_name, summary in COMMANDS:
+    for name, summary in COMMANDS:
         subparser = subparsers.add_parser(name, description=f"{summary[0].upper()}{summary[1:]}.")
         if name in arguments:
-            module = importlib.import_module(module_name)
+            module = importlib.import_module(f"amp_lessons.cli.{name}")
             module.add_arguments(subparser)
             subparser.set_defaults(run=module.run, parser=subparser)
     return parser
-
-
-def _grouped() -> str:
-    """List the commands for those who want to learn, to look at their own training, to teach."""
-    lines = ["Begin with `amp-lessons lab`; `amp-lessons COMMAND --help` says more of each."]
-    for group, commands in GROUPS.items():
-        lines += ["", f"{group}:", *(f"  {name:11}{summary}" for name, _, summary in commands)]
-    return "\n".join(lines)
 
 
 def _version() -> str:

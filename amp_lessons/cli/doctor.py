@@ -45,7 +45,7 @@ def run(args: argparse.Namespace) -> int:
 
 @dataclass(frozen=True)
 class NvidiaSmi:
-    """What the driver's own tool says: which GPUs there are, and the newest CUDA this driver serves.
+    """The answer of the driver's own tool: which GPUs there are, and the newest CUDA this driver serves.
 
     ``complaint`` is what it said instead where it could not talk to the driver.
     """
@@ -235,7 +235,9 @@ def _lessons(facts: Facts) -> Iterator[Symptom]:
 def _gpu(facts: Facts) -> Iterator[Symptom]:
     smi = facts.nvidia_smi
     if facts.machine.gpu:
-        yield from (Symptom("note", warning, _advice(facts.machine)) for warning in facts.machine.warnings)
+        emulated = facts.machine.bf16 == "emulated" and "fp16" in facts.machine.tensor_core_formats
+        cure = "Train with torch.autocast('cuda', dtype=torch.float16) and a GradScaler." if emulated else ""
+        yield from (Symptom("note", warning, cure) for warning in facts.machine.warnings)
     elif smi and smi.complaint:
         yield Symptom(
             "problem",
@@ -248,12 +250,6 @@ def _gpu(facts: Facts) -> Iterator[Symptom]:
         yield Symptom("note", f"No NVIDIA GPU was found ({facts.obstacle}). The lessons run on the CPU.")
 
 
-def _advice(machine: Machine) -> str:
-    if machine.bf16 == "emulated" and "fp16" in machine.tensor_core_formats:
-        return "Train with torch.autocast('cuda', dtype=torch.float16) and a GradScaler."
-    return ""
-
-
 def _unused(facts: Facts, smi: NvidiaSmi) -> Symptom:
     """Explain why PyTorch does not use a GPU that nvidia-smi sees."""
     seen = f"nvidia-smi sees {smi.names[0]}, but PyTorch does not use it: "
@@ -263,8 +259,10 @@ def _unused(facts: Facts, smi: NvidiaSmi) -> Symptom:
     if facts.torch_cuda is None:
         wrong_build = f"this PyTorch is built for: {facts.machine.torch_build}."
         return Symptom("problem", seen + wrong_build, _install_fitting_build(facts, smi))
-    reason_and_cure = _driver_too_old(facts, smi) or _no_kernels(facts, smi) or _unexplained(facts, smi)
-    return Symptom("problem", seen + reason_and_cure[0], reason_and_cure[1])
+    restart = "Restart the machine if its driver was updated since it started; else install PyTorch again: "
+    unexplained = f"{facts.obstacle}.", restart + _install_fitting_build(facts, smi)
+    reason, cure = _driver_too_old(facts, smi) or _no_kernels(facts, smi) or unexplained
+    return Symptom("problem", seen + reason, cure)
 
 
 def _driver_too_old(facts: Facts, smi: NvidiaSmi) -> tuple[str, str] | None:
@@ -273,12 +271,9 @@ def _driver_too_old(facts: Facts, smi: NvidiaSmi) -> tuple[str, str] | None:
     if not smi.cuda or smi.cuda[0] >= generation:
         return None
     reason = f"the driver ({smi.driver}, for CUDA {dotted(smi.cuda)}) is too old for {_build(facts)}."
-    update = (
-        f"Update the driver to {_OLDEST_DRIVER[generation]} or later"
-        if generation in _OLDEST_DRIVER
-        else ("Update the driver")
-    )
-    return reason, f"{update}, or take a PyTorch that fits it: {_install_fitting_build(facts, smi)}"
+    oldest = f" to {_OLDEST_DRIVER[generation]} or later" if generation in _OLDEST_DRIVER else ""
+    fitting = _install_fitting_build(facts, smi)
+    return reason, f"Update the driver{oldest}, or take a PyTorch that fits it: {fitting}"
 
 
 def _no_kernels(facts: Facts, smi: NvidiaSmi) -> tuple[str, str] | None:
@@ -291,14 +286,6 @@ def _no_kernels(facts: Facts, smi: NvidiaSmi) -> tuple[str, str] | None:
         f"{_build(facts)} is {age} for compute capability {dotted(smi.capabilities[0])}: it has no kernels."
     )
     return reason, _install_fitting_build(facts, smi)
-
-
-def _unexplained(facts: Facts, smi: NvidiaSmi) -> tuple[str, str]:
-    reinstall = f"else install PyTorch again: {_install_fitting_build(facts, smi)}"
-    return (
-        f"{facts.obstacle}.",
-        f"Restart the machine if its driver was updated since it started; {reinstall}",
-    )
 
 
 def _build(facts: Facts) -> str:
@@ -363,23 +350,25 @@ def write_report(facts: Facts, symptoms: Sequence[Symptom]) -> str:
         [
             _section("This machine", machine_rows(facts)),
             _section("What the lessons show on it", outlook(facts)),
-            _symptoms_section("What is missing", symptoms, "problem", "Nothing."),
-            _symptoms_section("Good to know", symptoms, "note", "Nothing."),
+            _symptoms_section("What is missing", [each for each in symptoms if each.severity == "problem"]),
+            _symptoms_section("Good to know", [each for each in symptoms if each.severity == "note"]),
         ]
     )
 
 
 def machine_rows(facts: Facts) -> list[tuple[str, str]]:
     """Return what this machine is and can, as rows of (subject, statement)."""
-    machine = facts.machine
+    machine, cpu = facts.machine, facts.machine.cpu
+    bf16 = f"bf16 {_SUPPORT_IN_WORDS[machine.bf16]}"
+    extras = ", ".join(cpu.half_precision_instructions) or "no half precision instructions"
     return [
         ("lessons run on", _device(machine)),
         ("lessons", str(facts.folder)),
         ("memory", memory(machine.memory_mib * 2**20) if machine.memory_mib else "not told"),
         ("tensor cores", ", ".join(machine.tensor_core_formats) or "none"),
-        ("half precision", _half_precision(machine)),
+        ("half precision", bf16 if machine.gpu else f"{bf16}, fp16 {_SUPPORT_IN_WORDS[cpu.fp16]}"),
         ("TF32", _tf32(machine)),
-        ("CPU", _cpu_in_words(machine)),
+        ("CPU", f"{cpu.threads} threads, {cpu.vector_instructions}, {extras}"),
         (
             "software",
             f"PyTorch {machine.torch_version} ({machine.torch_build}), Python {dotted(facts.python)}",
@@ -399,22 +388,11 @@ def outlook(facts: Facts) -> list[tuple[str, str]]:
     return rows
 
 
-def _half_precision(machine: Machine) -> str:
-    bf16 = f"bf16 {_SUPPORT_IN_WORDS[machine.bf16]}"
-    return bf16 if machine.gpu else f"{bf16}, fp16 {_SUPPORT_IN_WORDS[machine.cpu.fp16]}"
-
-
 def _device(machine: Machine) -> str:
     if machine.gpu is None:
         return f"the CPU ({machine.cpu.name})"
     count = f"{machine.gpu.count} x " if machine.gpu.count > 1 else ""
     return f"{count}{machine.gpu.name}, compute capability {dotted(machine.gpu.capability)}"
-
-
-def _cpu_in_words(machine: Machine) -> str:
-    cpu = machine.cpu
-    extras = ", ".join(cpu.half_precision_instructions) or "no half precision instructions"
-    return f"{cpu.threads} threads, {cpu.vector_instructions}, {extras}"
 
 
 def _tf32(machine: Machine) -> str:
@@ -428,10 +406,8 @@ def _section(title: str, rows: Iterable[tuple[str, str]]) -> str:
     return "\n".join([title, *(f"  {subject:<18}{statement}" for subject, statement in rows)])
 
 
-def _symptoms_section(title: str, symptoms: Iterable[Symptom], severity: str, none: str) -> str:
-    lines = [line for symptom in symptoms if symptom.severity == severity for line in _lines(symptom)]
-    return "\n".join([title, *(lines or [f"  {none}"])])
-
-
-def _lines(symptom: Symptom) -> list[str]:
-    return [f"  - {symptom.message}", *([f"    {symptom.cure}"] if symptom.cure else [])]
+def _symptoms_section(title: str, symptoms: Iterable[Symptom]) -> str:
+    lines = []
+    for each in symptoms:
+        lines += [f"  - {each.message}", *([f"    {each.cure}"] if each.cure else [])]
+    return "\n".join([title, *(lines or ["  Nothing."])])

@@ -10,7 +10,7 @@ from pathlib import Path
 import amp_lessons
 from amp_lessons._base.text.nearest import did_you_mean
 from amp_lessons.audit.rules import ROWS, Row
-from amp_lessons.cli.typed import TERMINAL
+from amp_lessons.cli.typed import TERMINAL, refuse
 
 _CODE = re.compile(r"[a-z0-9]+(_[a-z0-9]+)+")
 _UNKNOWN = 1
@@ -40,33 +40,23 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _explain_code(code: str) -> int:
-    if code not in ROWS and _is_of_an_exercise(code):
+    exercises = Path(amp_lessons.__path__[0]) / "course" / "exercises"
+    # by their text: without extras no check can be loaded
+    checks = (each.read_text("utf-8") for each in exercises.rglob("*.py"))
+    of_check = code not in ROWS and not (exercises / code).is_dir()
+    if of_check and any(f'"{code}"' in check for check in checks):
         print(f"{code}: a code of an exercise's check; its report says what was seen, and the cure")
         return 0
     if code not in ROWS:
-        print(f"there is no finding {code!r}; {did_you_mean(code, ROWS)}", file=sys.stderr)
-        return _UNKNOWN
-    print(
-        "\n".join([f"{code}: {ROWS[code].means}", f"  {_who_sees(ROWS[code])}", f"  {_lesson(ROWS[code])}"])
-    )
+        return refuse(f"there is no finding {code!r}; {did_you_mean(code, ROWS)}", _UNKNOWN)
+    row = ROWS[code]
+    print(f"{code}: {row.means}\n  {_who_sees(row)}\n  lesson: {row.lesson} explains it")
     return 0
-
-
-def _is_of_an_exercise(code: str) -> bool:
-    """Whether a check makes findings of this code, by its text: without extras none can be loaded."""
-    folder = Path(amp_lessons.__path__[0]) / "course" / "exercises"
-    checks = (each.read_text("utf-8") for each in folder.rglob("*.py"))
-    return not (folder / code).is_dir() and any(f'"{code}"' in check for check in checks)
 
 
 def _who_sees(row: Row) -> str:
     if row.seen_by == "check":
         return f"the checks of exercises find it; an audit does not: {row.unseen}"
-    found_by = (
-        "an audit finds it" if row.seen_by == "audit" else "an audit and the checks of exercises find it"
-    )
-    return f"{found_by}, and print the line, what was seen and the cure"
-
-
-def _lesson(row: Row) -> str:
-    return f"lesson: {row.lesson} explains it"
+    by_audit = row.seen_by == "audit"
+    finders = "an audit finds" if by_audit else "an audit and the checks of exercises find"
+    return f"{finders} it, and print the line, what was seen and the cure"

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import os
-import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -12,7 +11,7 @@ from amp_lessons._base import files
 from amp_lessons.cli import typed
 
 if TYPE_CHECKING:
-    from amp_lessons.teaching.grading import Grades, Terms
+    from amp_lessons.teaching.grading import Grades
 
 GRADED, NOT_RUN = 0, 2
 
@@ -67,20 +66,20 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Grade, print the table, write the files, and return what ``add_arguments`` says."""
-    from amp_lessons.teaching.grading import grade
+    from amp_lessons.teaching.grading import Limits, Terms, grade
 
     if args.submissions.is_file():
-        print(
-            f"amp-lessons grade: {args.submissions} is a file; name the folder that holds it", file=sys.stderr
-        )
-        return NOT_RUN
+        said = f"{args.submissions} is a file; name the folder that holds it"
+        return typed.refuse(f"amp-lessons grade: {said}", NOT_RUN)
     try:
         if args.out:
             args.out.mkdir(parents=True, exist_ok=True)
-        grades = grade(args.submissions, args.exercise, _terms(args))
+        jobs = args.jobs or max(1, (os.cpu_count() or 2) // 2)
+        limits = Limits(memory_bytes=int(args.memory * 2**30))
+        terms = Terms(args.seconds, limits, jobs, args.unprotected)
+        grades = grade(args.submissions, args.exercise, terms)
     except (ValueError, OSError) as error:
-        print(f"amp-lessons grade: {error}", file=sys.stderr)
-        return NOT_RUN
+        return typed.refuse(f"amp-lessons grade: {error}", NOT_RUN)
     print(grades.as_table())
     for line in grades.remarks():
         print(f"! {line}")
@@ -88,13 +87,6 @@ def run(args: argparse.Namespace) -> int:
     if args.out:
         _write(args.out, grades)
     return GRADED
-
-
-def _terms(args: argparse.Namespace) -> Terms:
-    from amp_lessons.teaching.grading import Limits, Terms
-
-    jobs = args.jobs or max(1, (os.cpu_count() or 2) // 2)
-    return Terms(args.seconds, Limits(memory_bytes=int(args.memory * 2**30)), jobs, args.unprotected)
 
 
 def _write(folder: Path, grades: Grades) -> None:

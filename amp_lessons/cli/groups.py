@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import re
-import sys
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
@@ -39,13 +38,15 @@ def run(args: argparse.Namespace) -> int:
         names = args.learners or [f"group {number + 1}" for number in range(args.groups)]
         _hand_out(chosen, names, args.seed, args.handouts)
     except (ValueError, OSError) as error:
-        print(error, file=sys.stderr)
-        return 1
+        return typed.refuse(error)
     return 0
 
 
 def _hand_out(chosen: Sequence[Work], names: Sequence[str], seed: int, folder: Path | None) -> None:
-    files = _files(names)  # refuses two of one name before anything is printed
+    files = [re.sub(r"\W+", "_", name.strip().lower()) + ".ipynb" for name in names]
+    if twice := sorted({name for name, file in zip(names, files, strict=True) if files.count(file) > 1}):
+        alike = ", ".join(twice)
+        raise ValueError(f"each name stands for one learner, but these are too much alike: {alike}")
     print(f"{len(names)} variants of each, drawn by seed {seed}: the same command prints the same again.")
     handed = {}
     for work in chosen:
@@ -69,17 +70,6 @@ def _print(work: Work, handed: Iterable[Handed], names: Sequence[str]) -> None:
         )
         print(f"  {name}: seed={each.variant.seed}{shared}")
         print("\n".join(f"    {line}" for line in each.variant.answers))
-
-
-def _files(names: Sequence[str]) -> list[str]:
-    """Name a file for each. Raises ValueError if two would have one name."""
-    files = [re.sub(r"\W+", "_", name.strip().lower()) + ".ipynb" for name in names]
-    twice = sorted({name for name, file in zip(names, files, strict=True) if files.count(file) > 1})
-    if twice:
-        raise ValueError(
-            f"each name stands for one learner, but these are too much alike: {', '.join(twice)}"
-        )
-    return files
 
 
 def _handout(name: str, handed: Iterable[tuple[Work, Handed]]) -> str:

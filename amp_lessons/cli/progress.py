@@ -60,8 +60,7 @@ def run(args: argparse.Namespace) -> int:
     except BrokenPipeError:  # nobody reads any more: the business of cli.main
         raise
     except (progress.ProgressError, OSError) as error:
-        print(error, file=sys.stderr)
-        return 1
+        return typed.refuse(error)
 
 
 def _read() -> progress.Learner:
@@ -112,8 +111,7 @@ def _reset(name: str | None, sure: bool) -> int:
     try:
         exercise_id = None if name is None else _meant(name, titles)
     except ValueError as error:
-        print(error, file=sys.stderr)
-        return 1
+        return typed.refuse(error)
     what = (
         f"the record of {_told(exercise_id, titles)}"
         if exercise_id is not None

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import argparse
-import sys
 from pathlib import Path
 
 from amp_lessons.cli.lab import CannotOpenError, original_lessons, own_folder, unwritable
+from amp_lessons.cli.typed import refuse
 from amp_lessons.course import lessons
 
 
@@ -22,25 +22,17 @@ def run(args: argparse.Namespace) -> int:
     """Reset the lessons and say what was kept where; 1 with a sentence if that cannot be."""
     folder = own_folder(args.folder)
     if not lessons.is_copy(folder):
-        return _refuse(
+        return refuse(
             f"{folder} is no copy of the lessons. Change into yours, or name it: --folder FOLDER. "
             "If you have none yet, `amp-lessons lab` makes one."
         )
     try:
         for number in args.lessons:
-            print(_told(lessons.reset(folder, original_lessons(), number)))
+            reset = lessons.reset(folder, original_lessons(), number)
+            kept = f" What you had made of it is in {reset.kept.name}." if reset.kept else ""
+            print(f"{reset.lesson.name} is as it came.{kept}")
     except (CannotOpenError, ValueError) as error:
-        return _refuse(f"{error}")
+        return refuse(error)
     except OSError as error:
-        return _refuse(f"{unwritable(error, folder)}")
+        return refuse(unwritable(error, folder))
     return 0
-
-
-def _told(reset: lessons.Reset) -> str:
-    kept = f" What you had made of it is in {reset.kept.name}." if reset.kept else ""
-    return f"{reset.lesson.name} is as it came.{kept}"
-
-
-def _refuse(reason: str) -> int:
-    print(reason, file=sys.stderr)
-    return 1

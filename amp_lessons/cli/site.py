@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import argparse
-import sys
 
 from platformdirs import user_cache_path
 
 from amp_lessons._base.text.words import counted
-from amp_lessons.cli.typed import folder_to_write
+from amp_lessons.cli.typed import folder_to_write, refuse
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -30,15 +29,10 @@ def run(args: argparse.Namespace) -> int:
     try:
         from amp_lessons.course.site.build import build
     except ImportError as error:
-        return _refuse(f"the pages are made with {error.name}, which is not installed: pip install nbconvert")
+        return refuse(f"the pages are made with {error.name}, which is not installed: pip install nbconvert")
     try:
         pages = build(args.out, None if args.still else args.frames)
     except (FileNotFoundError, RuntimeError, ValueError) as error:
-        return _refuse(str(error))
+        return refuse(error)
     print(f"{counted(len(pages), 'page')}: open {args.out / 'index.html'} in a browser. No server is needed.")
     return 0
-
-
-def _refuse(reason: str) -> int:
-    print(reason, file=sys.stderr)
-    return 1

@@ -1,4 +1,4 @@
-"""What is typed behind a command: numbers, and files to write. A refusal says what would be right.
+"""Numbers and files to write, as they are typed behind a command. A refusal says what would be right.
 
 Files are looked at before a command begins: an interview of 45 minutes must not end in a bad path.
 """
@@ -14,6 +14,17 @@ from pathlib import Path
 from amp_lessons._base import files
 
 TERMINAL = "-"  # the name of a file that stands for standard output
+
+
+def refuse(reason: object, status: int = 1) -> int:
+    """Print on stderr why a command does not do what it was asked for, and return its exit status."""
+    print(reason, file=sys.stderr)
+    return status
+
+
+def add_file(parser: argparse._ActionsContainer, option: str, words: str) -> None:
+    """Declare an option that names a file to write."""
+    parser.add_argument(option, type=file_to_write, metavar="FILE", help=words)
 
 
 def whole(least: int | None = 1) -> Callable[[str], int]:

@@ -15,7 +15,7 @@ import pytest
 
 from amp_lessons import interview
 from amp_lessons.cli import cli
-from amp_lessons.cli.interview import mock as command
+from amp_lessons.cli.interview import rounds as command
 from amp_lessons.course import progress
 from amp_lessons.course.interview.mock import time_left
 
@@ -360,7 +360,7 @@ def test_points_are_ticked_by_ranges_too(answer):
 
 def test_a_long_export_says_in_a_log_how_far_it_has_come(tmp_path, capsys, monkeypatch):
     ticks = itertools.count(step=6.0)
-    monkeypatch.setattr("amp_lessons.cli.interview.export.time.monotonic", lambda: next(ticks))
+    monkeypatch.setattr("amp_lessons.cli.interview.answers.time.monotonic", lambda: next(ticks))
     assert cli.main(["interview", "export", "--csv", str(tmp_path / "x.csv"), "--topic", "estimation"]) == 0
     number = sum(each.topic == "estimation" for each in interview.QUESTIONS)
     said = capsys.readouterr().err

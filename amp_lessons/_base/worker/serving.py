@@ -15,11 +15,16 @@ import select
 import signal
 import socket
 import sys
+import sysconfig
 import time
+import traceback
 from collections.abc import Iterator
+from pathlib import Path
+from types import TracebackType
 from typing import Any, NoReturn
 
-from amp_lessons._base.worker.lines import innermost_line
+import torch
+
 from amp_lessons._base.worker.plain import HEAD, Handle, decode, encode, size
 
 _IDLE_S = 900.0  # after which a host ends, where nobody asks for anything
@@ -27,6 +32,12 @@ _SAYS_WHERE_S = 0.2  # which a worker has before it is killed
 _GENERATIONS = 100  # of processes that a worker may leave behind, each ended once its parent is
 _SUBREAPER, _DIES_WITH_PARENT, _DUMPABLE = 36, 1, 4  # of Linux's prctl
 _TOLD = 2000  # characters of an exception's text
+_NOT_THE_LEARNERS = (
+    str(Path(__file__).resolve().parents[2]),
+    str(Path(torch.__file__).resolve().parent.parent),
+    sysconfig.get_path("stdlib"),
+    "<frozen",
+)
 
 
 def _prctl(option: int, value: int) -> None:
@@ -45,8 +56,6 @@ def main() -> NoReturn:
 
 def _host(descriptor: int, preload: tuple[str, ...]) -> NoReturn:
     """Import what is needed, say so, and fork whatever is asked for until nobody is left who could ask."""
-    import torch
-
     torch.optim.SGD([torch.nn.Parameter(torch.zeros(1))], lr=0.1)  # the first one imports torch._dynamo
     for name in preload:
         importlib.import_module(name)
@@ -308,6 +317,15 @@ def told(error: BaseException) -> list[Any]:
         return [kinds, str(error)[:_TOLD], line, by_statement]
     except BaseException:  # it is the learner's: putting it into words may raise what it likes
         return [[type(error).__name__], "", "", False]
+
+
+def innermost_line(trace: TracebackType | None) -> str:
+    """Name the innermost line of the learner's own code in a traceback: "line 7: scaler.step()"."""
+    frames = [f for f in traceback.extract_tb(trace) if not f.filename.startswith(_NOT_THE_LEARNERS)]
+    if not frames or frames[-1].lineno is None:
+        return ""
+    source = linecache.getline(frames[-1].filename, frames[-1].lineno).strip()
+    return f"line {frames[-1].lineno}: {source}" if source else f"line {frames[-1].lineno}"
 
 
 def _is_raised_by_statement(error: BaseException) -> bool:

@@ -22,16 +22,18 @@ from pathlib import Path
 from typing import Any
 
 from amp_lessons._base.arguments import require
+from amp_lessons._base.render import InSections, Section
 from amp_lessons._base.text.words import counted
 from amp_lessons.audit.comparing import report
-from amp_lessons.audit.comparing.beginnings import differences_before
-from amp_lessons.audit.comparing.formats import coarsest, unit_roundoff
-from amp_lessons.audit.comparing.movement import Movement, movement
 from amp_lessons.audit.comparing.pairing import Apart, Event, Events, Pairs, Phase, furthest
 from amp_lessons.audit.comparing.recorder import Run
-from amp_lessons.audit.comparing.recording import Call, Recording
+from amp_lessons.audit.comparing.recording import Call, Recording, coarsest, unit_roundoff
+from amp_lessons.audit.comparing.whole_runs import Movement, differences_before, movement
 
 _HEADROOM = 4.0
+_NAMED = 4
+_OTHERS = 0.01  # apart, where nothing was rounded yet: other numbers were drawn
+_TINY = 1e-300
 _UNMEASURED_GAIN = 8.0
 _OF_FLOOR = 2.0
 _BACKWARD = 3.0  # the largest of a window, or the side of a threshold, may be another: gradients jump then
@@ -64,6 +66,13 @@ class Parting:
         """Whether the inputs and the format explain the difference."""
         return self.difference <= self.explained_up_to
 
+    @property
+    def over_explained(self) -> float:
+        """The difference over what is explained."""
+        if self.explained_up_to > 0:
+            return 1.0 if math.isinf(self.explained_up_to) else self.difference / self.explained_up_to
+        return math.inf if self.difference > 0 else 0.0
+
 
 @dataclass(frozen=True)
 class OfModule:
@@ -93,8 +102,8 @@ class OfStep:
     weights: Apart | None
 
 
-@dataclass(frozen=True)
-class Comparison:
+@dataclass(frozen=True, repr=False)
+class Comparison(InSections):
     """Where two runs part.
 
     ``first`` is the first place that is worse than its format explains, None where there is none; ``worse``
@@ -104,6 +113,8 @@ class Comparison:
     ``moved`` how far the weights went, None where that cannot be compared.
     ``obstacle`` says why nothing can be said of two runs, and is "" otherwise.
     """
+
+    html_class = "amp-comparison"
 
     a: Recording
     b: Recording
@@ -129,8 +140,13 @@ class Comparison:
         """Return what was found, without the recordings, as JSON."""
         return report.as_json(self)
 
-    def __str__(self) -> str:
-        return report.as_text(self)
+    def opening(self) -> Iterator[str]:
+        """Yield the verdict."""
+        yield report.headline(self)
+
+    def all_sections(self) -> Iterator[Section]:
+        """Yield all that there is to say."""
+        return report.sections_of(self)
 
 
 Compared = Recording | Run | str | Path
@@ -162,12 +178,15 @@ class _Judge:
         self._a, self._b, self._nudged = a, b, nudged
         self._pairs = Pairs(a, b, nudged)
         self._events = Events(self._pairs)
+        self._steps = sorted({event.step for event in self._events.all})
         self._gains: dict[tuple[str, str, str], float] = {}  # the largest that was measured, by what it is of
         self._partings = tuple(self._parting(each) for each in self._events.all)
 
     def comparison(self) -> Comparison:
         """Return all that there is to say."""
         worse = tuple(each for each in self._partings if not each.explained)
+        weights = [each for each in self._partings if each.phase == "weights" and each.difference > 0]
+        first = [each for each in weights if each.step == weights[0].step]
         return Comparison(
             a=self._a,
             b=self._b,
@@ -176,8 +195,8 @@ class _Judge:
             parted=next((each for each in self._partings if each.difference > 0), None),
             worse=worse,
             by_module=self._by_module(),
-            by_step=tuple(self._of_step(step) for step in self._steps()),
-            parameters=tuple(self._parameters()),
+            by_step=tuple(self._of_step(step) for step in self._steps),
+            parameters=tuple(sorted(first, key=lambda each: -each.difference)),
             notes=tuple(self._notes()),
             obstacle=self._obstacle(),
             before=tuple(differences_before(self._a, self._b)),
@@ -193,7 +212,7 @@ class _Judge:
             difference=event.apart.difference,
             inherited=0.0 if event.source is None else event.source.difference,
             noise_floor=event.apart.floor,
-            explained_up_to=_explained_up_to(event, self._steps()[0], self._gain(event)),
+            explained_up_to=_explained_up_to(event, self._steps[0], self._gain(event)),
             formats=event.formats,
         )
 
@@ -206,45 +225,42 @@ class _Judge:
         self._gains[of] = max(before, measured)
         return measured
 
-    def _steps(self) -> list[int]:
-        return sorted({event.step for event in self._events.all})
-
     def _by_module(self) -> dict[str, OfModule]:
         """Return the modules of the first step, in the order in which they returned."""
-        first = self._steps()[:1]
+        first = self._steps[:1]
         calls: dict[str, list[Call]] = {}
         for call in self._a.calls:
             if call.step in first and any(self._pairs.has(each) for each in call.outputs.values()):
                 calls.setdefault(call.module, []).append(call)
         own = {name: [p for p in self._partings if p.module == name and p.step in first] for name in calls}
         found = [self._of_module(calls[name], own[name]) for name in calls]
-        ends = {name: max(self._order(call) for call in calls[name]) for name in calls}
-        return {each.module: each for each in sorted(found, key=lambda each: ends[each.module])}
 
-    def _order(self, call: Call) -> tuple[int, int]:
-        """Return when a call returned; of two that return the same, the inner one is first."""
-        return max(self._a.values[each].order for each in call.outputs.values()), -call.order
+        def returned(call: Call) -> tuple[int, int]:  # of two that return the same, the inner one is first
+            return max(self._a.values[each].order for each in call.outputs.values()), -call.order
+
+        return {
+            each.module: each
+            for each in sorted(found, key=lambda each: max(map(returned, calls[each.module])))
+        }
 
     def _of_module(self, calls: list[Call], own: list[Parting]) -> OfModule:
         values = [each for call in calls for each in call.outputs.values()]
         forward = self._furthest(values)
         backward = self._furthest([self._a.values[each].gradient for each in values])
         made = [each for each in own if each.phase == "forward"]
+        matches = (self._events.in_b(call) for call in calls)
+        in_b = coarsest(match.format for match in matches if match is not None)
         return OfModule(
             module=calls[0].module,
             kind=calls[0].kind,
-            formats=(coarsest(each.format for each in calls), self._format_in_b(calls)),
+            formats=(coarsest(each.format for each in calls), in_b),
             difference=forward.difference if forward is not None else 0.0,
             noise_floor=forward.floor if forward is not None else None,
             explained_up_to=max((each.explained_up_to for each in made), default=None),
             gradient_difference=backward.difference if backward is not None else None,
             gradient_noise_floor=backward.floor if backward is not None else None,
-            own=max((_over(each) for each in own), default=0.0),
+            own=max((each.over_explained for each in own), default=0.0),
         )
-
-    def _format_in_b(self, calls: list[Call]) -> str:
-        matches = (self._events.in_b(call) for call in calls)
-        return coarsest(match.format for match in matches if match is not None)
 
     def _furthest(self, values: Iterable[int]) -> Apart | None:
         return furthest(self._pairs.apart(each) for each in values if self._pairs.has(each))
@@ -259,24 +275,20 @@ class _Judge:
             weights=self._pairs.together([weight.value for weight in weights]),
         )
 
-    def _parameters(self) -> Iterator[Parting]:
-        """Yield the weights that part in the first step that any of them parts in, the furthest first."""
-        apart = [each for each in self._partings if each.phase == "weights" and each.difference > 0]
-        first = [each for each in apart if each.step == apart[0].step]
-        yield from sorted(first, key=lambda each: -each.difference)
-
     def _obstacle(self) -> str:
         for name, run in (("the first", self._a), ("the second", self._b)):
             if not run.calls and not run.weights:
                 return f"of {name} run nothing was recorded: no module was called, and no optimizer stepped"
         if not self._events.all:
             return "the two runs have no module and no weight in common"
-        drawn = [each for each in self._partings if _is_drawn(each) and (each.noise_floor or 0) > _OTHERS]
-        if drawn:
-            return (
-                f"the first script does not repeat itself: run again, its {_begun(drawn[0])} differ by "
-                f"{drawn[0].noise_floor:.2g}; seed what it draws at random, and its data loader"
-            )
+        for each in self._partings:
+            drawn = each.step == 0 and each.phase in ("input", "weights")  # before anything is computed
+            if drawn and (each.noise_floor or 0) > _OTHERS:
+                what = f"weights `{each.what}`" if each.phase == "weights" else f"batches (`{each.module}`)"
+                return (
+                    f"the first script does not repeat itself: run again, its {what} differ by "
+                    f"{each.noise_floor:.2g}; seed what it draws at random, and its data loader"
+                )
         return ""
 
     def _notes(self) -> Iterator[str]:
@@ -289,26 +301,14 @@ class _Judge:
                 f"a scaler skipped {counted(len(self._a.skipped), 'step')} of the first run and "
                 f"{counted(len(self._b.skipped), 'step')} of the second"
             )
-        for name in [*self._a.made_of]:
-            mine, its = self._a.made_of[name], self._b.made_of.get(name)
+        for name, mine in self._a.made_of.items():
+            its = self._b.made_of.get(name)
             if its is not None and mine != its:
                 yield f"`{name}` is made otherwise: `{mine}` in the first run, `{its}` in the second"
         for which, run in (("first", self._a), ("second", self._b)):
             yield from (f"not seen of the {which} run: {each}" for each in run.not_seen)
             if run.ended:
                 yield f"the {which} run ended by {run.ended}"
-
-
-_OTHERS = 0.01  # apart, where nothing was rounded yet: other numbers were drawn
-
-
-def _is_drawn(parting: Parting) -> bool:
-    """Whether this is something that a script draws, or reads, before anything is computed."""
-    return parting.step == 0 and (parting.phase == "input" or parting.phase == "weights")
-
-
-def _begun(parting: Parting) -> str:
-    return f"weights `{parting.what}`" if parting.phase == "weights" else f"batches (`{parting.module}`)"
 
 
 def _only_in(one: Recording, other: Recording, which: str) -> Iterator[str]:
@@ -318,16 +318,6 @@ def _only_in(one: Recording, other: Recording, which: str) -> Iterator[str]:
         named = ", ".join(f"`{name}`" for name in only[:_NAMED])
         more = f" and {len(only) - _NAMED} more" if len(only) > _NAMED else ""
         yield f"only the {which} run has {named}{more}"
-
-
-_NAMED = 4
-
-
-def _over(parting: Parting) -> float:
-    """Return the difference over what is explained."""
-    if parting.explained_up_to > 0:
-        return 1.0 if math.isinf(parting.explained_up_to) else parting.difference / parting.explained_up_to
-    return math.inf if parting.difference > 0 else 0.0
 
 
 def _explained_up_to(event: Event, first_step: int, gain: float) -> float:
@@ -364,6 +354,3 @@ def _measured_gain(event: Event) -> float | None:
     if not math.isfinite(event.source.floor):
         return 1.0
     return max(1.0, event.apart.floor / max(event.source.floor, unit_roundoff(event.format), _TINY))
-
-
-_TINY = 1e-300

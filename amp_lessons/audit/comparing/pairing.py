@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -10,8 +11,7 @@ from typing import Literal, NamedTuple
 
 import numpy as np
 
-from amp_lessons.audit.comparing.formats import coarsest
-from amp_lessons.audit.comparing.recording import Call, Recording, Value, Weight
+from amp_lessons.audit.comparing.recording import Call, Recording, coarsest
 from amp_lessons.audit.comparing.sketches import relative_difference
 
 Phase = Literal["weights", "input", "forward", "backward", "gradient"]
@@ -50,7 +50,7 @@ class Event:
 
     @property
     def place(self) -> tuple[int, int, int]:
-        """What events are sorted by: step, stage, order in the first run."""
+        """The place of an event: step, stage, order in the first run."""
         stage = next(i for i, phases in enumerate(_STAGES) if self.phase in phases)
         return self.step, stage, self.order
 
@@ -99,7 +99,9 @@ class Pairs:
                     for slot in mine.keys() & its.keys():
                         found.setdefault(mine[slot], its[slot])
         for value, match_value in list(found.items()):
-            self._join(value, self.a.values[value], other.values[match_value], found)
+            gradients = self.a.values[value].gradient, other.values[match_value].gradient
+            if min(gradients) >= 0:
+                found[gradients[0]] = gradients[1]
         weights = {(each.step, each.name): each for each in other.weights}
         for weight in self.a.weights:
             match_weight = weights.get((weight.step, weight.name))
@@ -107,11 +109,6 @@ class Pairs:
                 found[weight.value] = match_weight.value
                 if weight.gradient >= 0 and match_weight.gradient >= 0:
                     found[weight.gradient] = match_weight.gradient
-
-    @staticmethod
-    def _join(value: int, mine: Value, its: Value, found: dict[int, int]) -> None:
-        if mine.gradient >= 0 and its.gradient >= 0:
-            found[mine.gradient] = its.gradient
 
     def has(self, value: int) -> bool:
         """Whether both runs have a value of ``a``."""
@@ -203,13 +200,12 @@ class Events:
         before = {(each.step, each.name): each for each in self._a.weights if each.step in self._a.steps}
         for weight in self._a.weights:
             former = before.get((weight.step - 1, weight.name))
-            sources = [] if former is None else self._stepped(former)
+            sources = []
+            if former is not None:  # the weight or buffer itself, its gradient, what its module was given
+                calls = [self._a.calls[i] for i in self._using(former.step, former.module)]
+                given = (value for call in calls for value in call.inputs.values())
+                sources = [former.value, former.gradient, *given]
             yield from self._event(weight.step, "weights", weight.value, weight.name, weight.module, sources)
-
-    def _stepped(self, former: Weight) -> list[int]:
-        """Return what a step made a weight or buffer of: itself, its gradient, what its module was given."""
-        calls = [self._a.calls[i] for i in self._using(former.step, former.module)]
-        return [former.value, former.gradient, *(value for call in calls for value in call.inputs.values())]
 
     def _inputs(self) -> Iterator[Event]:
         """Yield what modules were given that no other module had returned: code in between has made it."""
@@ -221,7 +217,7 @@ class Events:
             parent = self._parent[i]
             if parent >= 0:
                 around = self._a.calls[parent]
-                sources = [*around.inputs.values(), *self._returned_before(i), *self._own(parent)]
+                sources = [*around.inputs.values(), *self._returned_before(i), *self._own[parent]]
                 what, blamed, calls = f"input {slot} of {call.module}", around.module, [parent]
             else:
                 sources = self._returned_before(i)
@@ -245,9 +241,10 @@ class Events:
                 continue
             call = self._a.calls[i]
             inside = [self._a.calls[j] for j in self._children.get((call.step, i), ())]
-            sources = [*call.inputs.values(), *self._own(i)]
+            sources = [*call.inputs.values(), *self._own[i]]
             sources += [each for child in inside for each in child.outputs.values()]
-            what = "output" if len(call.outputs) == 1 else f"output {_slot(call.outputs, value)}"
+            slot = next(slot for slot, returned in call.outputs.items() if returned == value)
+            what = "output" if len(call.outputs) == 1 else f"output {slot}"
             yield from self._event(call.step, "forward", value, what, call.module, sources, [i])
 
     def _backward(self) -> Iterator[Event]:
@@ -285,7 +282,7 @@ class Events:
     def _touched(self, i: int) -> list[int]:
         """Return what a call took, used and returned, and the gradients of what it returned."""
         call = self._a.calls[i]
-        found = [*call.inputs.values(), *call.outputs.values(), *self._own(i)]
+        found = [*call.inputs.values(), *call.outputs.values(), *self._own[i]]
         return [*found, *(self._a.values[value].gradient for value in call.outputs.values())]
 
     def _gradients(self) -> Iterator[Event]:
@@ -305,16 +302,13 @@ class Events:
             module = module.rpartition(".")[0]
         return self._by_module.get((step, module)) or self._children.get((step, -1), [])
 
-    def _own(self, i: int) -> list[int]:
-        """Return the weights that a call used itself."""
-        return self._used.get(i, [])
-
     @cached_property
-    def _used(self) -> Mapping[int, list[int]]:
-        found: dict[int, list[int]] = {}
+    def _own(self) -> Mapping[int, list[int]]:
+        """The weights that a call used itself, by call."""
+        found: dict[int, list[int]] = defaultdict(list)
         for weight in self._a.weights:
             for i in self._using(weight.step, weight.module):
-                found.setdefault(i, []).append(weight.value)
+                found[i].append(weight.value)
         return found
 
     def _event(
@@ -334,7 +328,8 @@ class Events:
         known = {each for each in sources if each != value and self._pairs.has(each)}
         known -= {each for each in known & self._are_gradients if self._a.values[each].order > order}
         formats = self._pairs.dtypes(value)
-        of_calls = [name for i in calls for name in self._formats(i)]
+        both = [each for i in calls for each in (self._a.calls[i], self.in_b(self._a.calls[i]))]
+        of_calls = [call.format for call in both if call is not None]
         yield Event(
             step=step,
             phase=phase,
@@ -354,18 +349,10 @@ class Events:
         of_values = {value.gradient for value in self._a.values}
         return of_values | {weight.gradient for weight in self._a.weights}
 
-    def _formats(self, i: int) -> list[str]:
-        match = self.in_b(self._a.calls[i])
-        return [self._a.calls[i].format, *([] if match is None else [match.format])]
-
     def in_b(self, call: Call) -> Call | None:
         """Return the second run's own of a call, None where it has none."""
         match = self._theirs.get((call.step, call.module, call.number))
         return None if match is None else match[1]
-
-
-def _slot(slots: Mapping[str, int], value: int) -> str:
-    return next(slot for slot, each in slots.items() if each == value)
 
 
 def furthest(sources: Iterable[Apart]) -> Apart | None:

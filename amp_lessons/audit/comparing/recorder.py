@@ -23,16 +23,15 @@ from torch.optim.optimizer import register_optimizer_step_post_hook, register_op
 from torch.utils import _pytree
 
 from amp_lessons._base.arguments import require, require_whole
-from amp_lessons.audit.comparing.beginnings import settings_now
-from amp_lessons.audit.comparing.formats import format_of, name_of
-from amp_lessons.audit.comparing.nudging import Nudge
-from amp_lessons.audit.comparing.recording import Call, How, Recording, Value, Weight
+from amp_lessons.audit.comparing.changes import Nudge
+from amp_lessons.audit.comparing.recording import Call, How, Recording, Value, Weight, format_of, name_of
 from amp_lessons.audit.comparing.sketches import WIDTH, Sketch, sketch
+from amp_lessons.audit.comparing.whole_runs import settings_now
 from amp_lessons.audit.numbers.naming import Names, is_compiled
 from amp_lessons.audit.recorder.gradients import parameters_of
 from amp_lessons.audit.recorder.later import Later, is_batched, scale_of
 from amp_lessons.audit.recorder.replacing import replaced
-from amp_lessons.audit.report.how import Clock
+from amp_lessons.audit.seen import Clock
 
 MOST_CALLS = 16  # of one module in one step; a validation in between is no reason to grow
 _WITH_KWARGS = torch.nn.modules.module._global_forward_hooks_with_kwargs  # ``remove`` leaves an entry there
@@ -54,6 +53,10 @@ class _Pending:
     sketch: Sketch
     scale: Later
     gradient: int = -1
+
+    def value(self) -> Value:
+        nonfinite = 0 if self.sketch.nonfinite is None else int(self.sketch.nonfinite)
+        return Value(self.order, self.dtype, self.shape, nonfinite, self.gradient)
 
 
 @dataclass
@@ -77,6 +80,9 @@ class _WeightSeen:
     tensor: Tensor
     value: int
     gradient: int = -1
+
+    def named(self, module: str) -> Weight:
+        return Weight(self.step, f"{module}.{self.name}", module, self.value, self.gradient)
 
 
 class Run:
@@ -120,11 +126,12 @@ class Run:
 
     @property
     def recording(self) -> Recording:
-        """What was recorded so far."""
+        """The recording so far."""
         self._flush()
         name = cache(self._name)  # of a module, by what is known of the models now
         numbers: Counter[tuple[int, str]] = Counter()  # by name: of modules without one several are alike
         how = self._clock.how(self._device)
+        modules = {name(each.module): each.module for each in self._calls}
         return Recording(
             how=How(
                 of=self._of,
@@ -140,9 +147,9 @@ class Run:
             steps=tuple(self._recorded),
             skipped=tuple(self._skipped),
             calls=tuple(self._call(each, name(each.module), numbers) for each in self._calls),
-            weights=tuple(self._weight(each, name(each.module)) for each in self._weights),
+            weights=tuple(each.named(name(each.module)) for each in self._weights),
             values=tuple(self._values),
-            made_of=self._made_of(name),
+            made_of={each: self._safely(module.extra_repr) or "" for each, module in modules.items()},
             not_seen=tuple(self._not_seen),
             ended=self._ended,
             sketches=np.concatenate(self._sketches) if self._sketches else np.zeros((0, WIDTH)),
@@ -164,13 +171,6 @@ class Run:
             seen.step, name, kind, number, seen.parent, seen.format, seen.order, seen.inputs, seen.outputs
         )
 
-    def _made_of(self, name_of_module: Callable[[nn.Module], str]) -> dict[str, str]:
-        modules = {name_of_module(each.module): each.module for each in self._calls}
-        return {name: self._safely(module.extra_repr) or "" for name, module in modules.items()}
-
-    def _weight(self, seen: _WeightSeen, module: str) -> Weight:
-        return Weight(seen.step, f"{module}.{seen.name}", module, seen.value, seen.gradient)
-
     def _name(self, module: nn.Module) -> str:
         """Name a module as its model does; one that belongs to no model that is trained by its class.
 
@@ -187,7 +187,7 @@ class Run:
     def recording_inside(self) -> Iterator[None]:
         """Record what happens inside, and leave PyTorch as it was."""
         with ExitStack() as stack:
-            stack.callback(self._unhook)
+            stack.callback(lambda: [handle.remove() for _, handle in self._hooked.values()])
             for handle in (
                 register_module_forward_pre_hook(self._before),
                 register_module_forward_hook(self._after, with_kwargs=True),
@@ -221,16 +221,12 @@ class Run:
 
     def _is_elsewhere(self) -> bool:
         """Whether this is compiled code, another thread, or a checkpoint's second forward pass."""
-        return (
-            not self._armed
-            or threading.get_ident() != self._thread
-            or torch._C._current_graph_task_id() != -1
-        )
+        if torch.compiler.is_compiling() or not self._armed:
+            return True
+        return threading.get_ident() != self._thread or torch._C._current_graph_task_id() != -1
 
     def _before(self, module: nn.Module, args: Any) -> Any:
-        if torch.compiler.is_compiling() or self._is_elsewhere():
-            return None
-        return self._safely(self._opened, module, args)
+        return None if self._is_elsewhere() else self._safely(self._opened, module, args)
 
     def _opened(self, module: nn.Module, args: Any) -> Any:
         self._called[id(module)] += 1
@@ -253,7 +249,7 @@ class Run:
         return changed
 
     def _after(self, module: nn.Module, args: Any, kwargs: Any, output: Any) -> Any:
-        if torch.compiler.is_compiling() or self._is_elsewhere() or not self._stack:
+        if self._is_elsewhere() or not self._stack:
             return None
         while self._calls[self._stack[-1]].module is not module:
             if not any(self._calls[i].module is module for i in self._stack):
@@ -311,9 +307,8 @@ class Run:
     def _add(self, tensor: Tensor, scale: Later, order: int | None = None) -> int:
         number = len(self._values) + len(self._pending)
         order = self._next() if order is None else order
-        self._pending[number] = _Pending(
-            order, name_of(tensor.dtype), tuple(tensor.shape), sketch(tensor), scale
-        )
+        dtype, shape = name_of(tensor.dtype), tuple(tensor.shape)
+        self._pending[number] = _Pending(order, dtype, shape, sketch(tensor), scale)
         if self._device is None or self._device.type == "cpu":
             self._device = tensor.device
         return number
@@ -343,14 +338,9 @@ class Run:
         for parameter in module.parameters():
             hooked = self._hooked.get(id(parameter))
             if parameter.requires_grad and (hooked is None or hooked[0]() is not parameter):
-                handle = parameter.register_post_accumulate_grad_hook(
-                    partial(self._safely, self._accumulated)
-                )
+                accumulated = partial(self._safely, self._accumulated)
+                handle = parameter.register_post_accumulate_grad_hook(accumulated)
                 self._hooked[id(parameter)] = weakref.ref(parameter), handle
-
-    def _unhook(self) -> None:
-        for _, handle in self._hooked.values():
-            handle.remove()
 
     def _accumulated(self, parameter: Tensor) -> None:
         """Keep the gradient of a parameter before it is unscaled or clipped."""
@@ -403,7 +393,7 @@ class Run:
             for name, tensor in [*module._parameters.items(), *module._buffers.items()]:
                 if tensor is None or id(tensor) in seen or (id(module), name) in named:
                     continue
-                if _is_weight(tensor):
+                if _can_be_seen(tensor) and (tensor.is_floating_point() or tensor.is_complex()):
                     seen.add(id(tensor))
                     value = self._add(tensor, _ONE)
                     self._of_step.append(_WeightSeen(self._step, module, name, tensor, value))
@@ -422,7 +412,8 @@ class Run:
         self._recorded += [self._step] * self._armed
         self._step += 1
         was_armed = self._armed
-        self._armed = self._step < self._steps and _is_recorded(self._step, self._every)
+        step, every = self._step, self._every  # for None 0, 1, 2, 4, 8, 16 and so on
+        self._armed = step < self._steps and (step & (step - 1) if every is None else step % every) == 0
         self._first = len(self._calls)
         self._called.clear()
         self._known.clear()
@@ -444,9 +435,7 @@ class Run:
         self._of_parameters.clear()
         self._known.clear()
         self._sketches.append(_read(pending))
-        self._values += [
-            Value(each.order, each.dtype, each.shape, _count(each.sketch), each.gradient) for each in pending
-        ]
+        self._values += [each.value() for each in pending]
 
     def _finish(self) -> None:
         """Look at the weights once more, at what the last step made of them, and look for names."""
@@ -457,11 +446,6 @@ class Run:
             self._look_at_all_weights()
         self._flush()
         self._armed = False
-
-
-def _is_recorded(step: int, every: int | None) -> bool:
-    """Whether a step, from 0, is one of every so many; for None one of 0, 1, 2, 4, 8, 16 and so on."""
-    return step & (step - 1) == 0 if every is None else step % every == 0
 
 
 def _unwrapped(model: nn.Module) -> nn.Module:
@@ -484,10 +468,6 @@ def _read(pending: list[_Pending]) -> np.ndarray:
     return rows / scales[:, None]
 
 
-def _count(seen: Sketch) -> int:
-    return 0 if seen.nonfinite is None else int(seen.nonfinite)
-
-
 def _tensors(nest: Any) -> dict[str, Tensor]:
     """Return the tensors in what a module takes or returns, by their place in it."""
     if isinstance(nest, Tensor):
@@ -502,10 +482,6 @@ def _can_be_seen(tensor: Tensor) -> bool:
     """Whether a tensor has numbers that can be read."""
     stands_for_others = is_batched(tensor) or tensor.is_nested or type(tensor).__name__ == "FakeTensor"
     return not (stands_for_others or tensor.is_quantized or tensor.device.type == "meta")
-
-
-def _is_weight(tensor: Tensor) -> bool:
-    return _can_be_seen(tensor) and (tensor.is_floating_point() or tensor.is_complex())
 
 
 _RECORDING = threading.Lock()

@@ -1,4 +1,4 @@
-"""A recording of a run: what every module was given and returned, its gradients and its weights, as sketches.
+"""A recording of a run: tensors that modules were given and returned, gradients and weights, as sketches.
 
 It is small, whatever the size of the model: 500 bytes and a few words for each tensor. As a file it is JSON,
 with the sketches in one piece of base64; what is read is checked.
@@ -9,16 +9,18 @@ from __future__ import annotations
 import base64
 import binascii
 import json
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import asdict, dataclass, field, replace
-from functools import cached_property
+from functools import cache, cached_property
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
+import torch
+from torch import Tensor, nn
 
 from amp_lessons._base import files
-from amp_lessons._base.typed_json import finite, made
+from amp_lessons._base.typed_json import finite, made, of_schema, parsed
 from amp_lessons.audit.comparing.sketches import WIDTH
 
 SCHEMA = "amp-lessons recording"
@@ -142,19 +144,7 @@ class Recording:
 
 def loads(text: str) -> Recording:
     """Read a recording. Raises ValueError for text that is none, or of a version that is not known here."""
-    try:
-        document = json.loads(text)
-    except RecursionError:
-        raise ValueError("this is no recording: it is nested too deeply") from None
-    except json.JSONDecodeError as error:
-        raise ValueError(f"this is no recording: it is no JSON ({error})") from None
-    if not isinstance(document, dict) or document.get("schema") != SCHEMA:
-        raise ValueError(f'this is no recording: its "schema" would be {SCHEMA!r}')
-    if document.get("version") != VERSION:
-        raise ValueError(
-            f"this recording is of version {document.get('version')!r}, and only version {VERSION} is known "
-            "here: read it with the amp-lessons that wrote it"
-        )
+    document = of_schema(parsed(text, "recording"), "recording", SCHEMA, VERSION)
     try:
         entry = {name: document.get(name) for name in Recording.__dataclass_fields__ if name in document}
         sketches = _rows(entry.pop("sketches", None))
@@ -195,3 +185,66 @@ def _numbers(recording: Recording) -> Iterator[int]:
     gradients = [weight.gradient for weight in recording.weights]
     gradients += [value.gradient for value in recording.values]
     yield from (each for each in gradients if each != _NONE)
+
+
+# --- number formats, as a recording names them
+
+TF32 = "tf32"  # no dtype: products of fp32 whose operands are rounded to 11 bits
+_TF32_ROUNDOFF = 2.0**-11
+
+# Of PyTorch's own layers those whose products autocast, or TF32, may round inside.
+_MULTIPLIES = (
+    nn.modules.linear.Linear,
+    nn.modules.linear.Bilinear,
+    nn.modules.conv._ConvNd,
+    nn.RNNBase,
+    nn.RNNCellBase,
+)
+
+
+@cache
+def unit_roundoff(number_format: str) -> float:
+    """Return the largest relative error of rounding to a format, half of its ``eps``; 0 for whole numbers."""
+    if number_format == TF32:
+        return _TF32_ROUNDOFF
+    dtype = getattr(torch, number_format, None)
+    if not isinstance(dtype, torch.dtype) or not (dtype.is_floating_point or dtype.is_complex):
+        return 0.0
+    return torch.finfo(dtype).eps / 2
+
+
+def coarsest(formats: Iterable[str]) -> str:
+    """Return the format that rounds most, "" of none."""
+    return max(formats, key=unit_roundoff, default="")
+
+
+def name_of(dtype: torch.dtype) -> str:
+    """Name a dtype without PyTorch's own name: ``bfloat16``."""
+    return str(dtype).removeprefix("torch.")
+
+
+def format_of(module: nn.Module, outputs: Iterable[Tensor]) -> str:
+    """Return the coarsest format that a call of ``module`` rounds to, here and now.
+
+    That is what it returns; where it may multiply matrices inside, also what autocast or TF32 make of them. A
+    layer of PyTorch's own that does not multiply computes as it says.
+    """
+    outputs = [each for each in outputs if each.is_floating_point()]
+    formats = [name_of(each.dtype) for each in outputs]
+    pytorchs_own = type(module).__module__.startswith("torch.nn.modules.") and not module._modules
+    if outputs and (isinstance(module, _MULTIPLIES) or not pytorchs_own):
+        formats += _lowered(module, outputs[0])
+    return coarsest(formats)
+
+
+def _lowered(module: nn.Module, output: Tensor) -> list[str]:
+    """Return what products are rounded to at present, beside the dtype in which they are returned."""
+    device = output.device.type
+    if torch.is_autocast_enabled(device):
+        return [name_of(torch.get_autocast_dtype(device))]
+    if device != "cuda" or output.dtype != torch.float32:
+        return []
+    backends: Any = torch.backends
+    convolves = isinstance(module, nn.modules.conv._ConvNd)
+    setting = backends.cudnn.conv if convolves else backends.cuda.matmul
+    return [TF32] if setting.fp32_precision == "tf32" else []

@@ -1,22 +1,21 @@
-"""A comparison in words: where two runs part, by module and by step, as text, sections of a page and JSON."""
+"""A comparison in words: where two runs part, by module and by step, in sections, and as JSON."""
 
 from __future__ import annotations
 
-import textwrap
 from collections.abc import Iterator
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
-from amp_lessons._base.render import Section, wrapped
+from amp_lessons._base.render import Section
 from amp_lessons._base.text.tables import Table
 from amp_lessons._base.text.words import counted, number, shortened
 from amp_lessons._base.typed_json import dumps, plain
 
 if TYPE_CHECKING:
     from amp_lessons.audit.comparing.comparison import Comparison, OfModule, Parting
-    from amp_lessons.audit.comparing.movement import Movement
     from amp_lessons.audit.comparing.pairing import Apart
     from amp_lessons.audit.comparing.recording import Recording
+    from amp_lessons.audit.comparing.whole_runs import Movement
 
 SCHEMA, VERSION = "amp-lessons comparison", 1
 MODULES = "Modules, in the order of the forward pass"
@@ -30,18 +29,6 @@ _UNDERFLOW = (
     "fp16 is one of the formats: what is small becomes 0 there, which rounding does not explain; a "
     "gradient scaler is there for that"
 )
-
-
-def as_text(comparison: Comparison) -> str:
-    """Render a comparison for a terminal of 80 columns."""
-    lines = wrapped(headline(comparison))
-    for section in sections_of(comparison):
-        lines += ["", section.title]
-        for sentence in section.sentences:
-            lines += wrapped(sentence, "  ")
-        if section.table is not None:
-            lines += textwrap.indent(str(section.table), "  ").splitlines()
-    return "\n".join(lines)
 
 
 def as_json(comparison: Comparison) -> str:
@@ -77,7 +64,8 @@ def place(parting: Parting) -> str:
 
 def sections_of(comparison: Comparison, most_modules: int = _MOST_MODULES) -> Iterator[Section]:
     """Yield all that there is to say."""
-    yield Section("The two runs", tuple(_runs(comparison)))
+    runs = {"first": comparison.a, "second": comparison.b}
+    yield Section("The two runs", tuple(f"The {which}: {_run(run)}." for which, run in runs.items()))
     if comparison.before:
         yield Section("Otherwise before anything is computed", comparison.before)
     if comparison.moved is not None and comparison.moved.apart:
@@ -93,11 +81,6 @@ def sections_of(comparison: Comparison, most_modules: int = _MOST_MODULES) -> It
     if comparison.notes:
         yield Section("Beside this", tuple(f"{each[0].upper()}{each[1:]}." for each in comparison.notes))
     yield Section("How this was found", (_how(comparison),))
-
-
-def _runs(comparison: Comparison) -> Iterator[str]:
-    for which, run in (("first", comparison.a), ("second", comparison.b)):
-        yield f"The {which}: {_run(run)}."
 
 
 def _run(run: Recording) -> str:

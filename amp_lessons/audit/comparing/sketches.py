@@ -33,7 +33,7 @@ _OF_NUMPY = frozenset((torch.float32, torch.float64, torch.int64, torch.int32, t
 
 
 class Sketch(NamedTuple):
-    """What is kept of a tensor: its ``sums``, where they lie, and how many of its numbers are inf or NaN.
+    """The sketch of a tensor: its ``sums``, where they lie, and how many of its numbers are inf or NaN.
 
     These count as 0 in the sums. ``nonfinite`` is None where nobody has been made to wait for it yet.
     """
@@ -72,12 +72,12 @@ def _flat(tensor: Tensor) -> Tensor:
 
 
 def _sums(flat: Tensor) -> Tensor:
-    """Add all numbers of a row to the sums, in fp64."""
-    return _sums_here(flat) if flat.device.type == "cpu" else _sums_there(flat)
+    """Add all numbers of a row to the sums, in fp64.
 
-
-def _sums_here(flat: Tensor) -> Tensor:
-    """Do it on a CPU, piece by piece in a cache's reach, by NumPy, whose calls take less time."""
+    On a CPU that is done piece by piece in a cache's reach, by NumPy, whose calls take less time.
+    """
+    if flat.device.type != "cpu":
+        return _sums_there(flat)
     signs, total = _signs_here(), np.zeros(WIDTH)
     if flat.numel() < signs.size:
         return torch.from_numpy(_folded(flat, signs))
@@ -113,7 +113,7 @@ def _workspace(thread: int) -> tuple[Tensor, np.ndarray]:
 
 
 def _sums_there(flat: Tensor) -> Tensor:
-    """Do it on any device; no more than 32 MiB of the numbers are copied at a time."""
+    """Add them on any device; no more than 32 MiB of the numbers are copied at a time."""
     exact = torch.float32 if flat.is_floating_point() and flat.itemsize <= 4 else torch.float64
     signs = _signs(str(flat.device), exact)
     per_piece = signs.numel()
@@ -135,13 +135,9 @@ def _signs_here() -> np.ndarray:
 
 @cache
 def _signs(device: str, dtype: torch.dtype) -> Tensor:
-    return _drawn(_ROWS * WIDTH).view(_ROWS, WIDTH).to(device, dtype)
-
-
-def _drawn(count: int) -> Tensor:
     """Draw signs by NumPy: its streams stay the same over versions, and PyTorch's numbers are training's.
 
     See https://numpy.org/neps/nep-0019-rng-policy.html: that holds of ``RandomState``.
     """
-    drawn = np.random.RandomState(_SEED).randint(0, 2, count)
-    return torch.from_numpy(2.0 * drawn - 1.0)
+    drawn = np.random.RandomState(_SEED).randint(0, 2, _ROWS * WIDTH)
+    return torch.from_numpy(2.0 * drawn - 1.0).view(_ROWS, WIDTH).to(device, dtype)

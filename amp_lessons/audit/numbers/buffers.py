@@ -83,14 +83,18 @@ class BufferRecorder:
         self._read()
 
     def _computes(self, module: nn.Module, inputs: Any) -> None:
+        if not module._buffers or not self._armed() or is_captured():
+            return
         again = torch._C._current_graph_task_id() != -1  # a checkpoint's second forward pass
-        wanted = module._buffers and self._armed() and not again and not is_captured()
-        if wanted and self._names.module(module) is not None:
+        if not again and self._names.module(module) is not None:
             self._safely(self._look, module, own_line())
 
     def _look(self, module: nn.Module, line: Line) -> None:
         for name, buffer in module._buffers.items():
-            if buffer is not None and buffer.dtype in _DTYPES and _has_numbers(buffer):
+            if buffer is None or buffer.dtype not in _DTYPES:
+                continue
+            nowhere = is_lazy(buffer) or buffer.is_meta or is_batched(buffer)
+            if not nowhere and local(buffer).numel():
                 with torch.no_grad():
                     self._looks.append(_Look(module, name, buffer.shape, Later(local(buffer).amax()), line))
 
@@ -99,17 +103,17 @@ class BufferRecorder:
             return
         looks, self._looks = self._looks, []
         broken = [look for look in looks if self._is_news(look)]
-        if not broken or not self._weights_are_finite():
+        # where weights are, too, it is no buffer's doing
+        if not broken or not all(all_finite(model.parameters()) for model in self._names.models):
             return
         self._told |= {(id(look.module), look.name) for look in broken}
         first = broken[0]
+        names = (f"{self._names.module(look.module)}.{look.name}" for look in broken)
         self._report(
             BuffersBroken(
                 step=self._step,
                 line=first.line,
-                names=tuple(
-                    dict.fromkeys(f"{self._names.module(look.module)}.{look.name}" for look in broken)
-                ),
+                names=tuple(dict.fromkeys(names)),
                 statistics=first.name in _STATISTICS,
                 skipped=self._skipped,
             )
@@ -120,15 +124,6 @@ class BufferRecorder:
         if self._first.get(key, (None, True))[0] != look.shape:  # new, or made anew in another size
             self._first[key] = look.shape, finite or look.name in _STATISTICS
         return not finite and self._first[key][1] and key not in self._told
-
-    def _weights_are_finite(self) -> bool:
-        """Whether what is broken is not all of the model: then it is no buffer's doing."""
-        return all(all_finite(model.parameters()) for model in self._names.models)
-
-
-def _has_numbers(buffer: Tensor) -> bool:
-    nowhere = is_lazy(buffer) or buffer.is_meta or is_batched(buffer)
-    return not nowhere and local(buffer).numel() > 0
 
 
 def all_finite(tensors: Iterable[Tensor]) -> bool:

@@ -23,13 +23,7 @@ from amp_lessons.audit.recorder.later import Later, is_batched, is_captured, loc
 from amp_lessons.audit.recorder.stale import is_stale
 from amp_lessons.audit.seen import Frame, Nonfinite, Phase, StepSeen
 from amp_lessons.formats.dtypes import dtype_name
-from amp_lessons.precisions import HALVES
-
-_HALVES = frozenset(HALVES.values())
-
-
-def _unguarded(look: Callable[..., Any], *args: Any) -> Any:
-    return look(*args)
+from amp_lessons.precisions import HALF_DTYPES
 
 
 class FrameRecorder:
@@ -40,9 +34,7 @@ class FrameRecorder:
     does goes through ``safely``, so that what goes wrong in it does not reach the training.
     """
 
-    def __init__(
-        self, names: Names, stale: Callable[[str], None], safely: Callable[..., Any] = _unguarded
-    ) -> None:
+    def __init__(self, names: Names, stale: Callable[[str], None], safely: Callable[..., Any]) -> None:
         self.armed = True
         self.found: dict[Phase, Nonfinite] = {}  # by phase
         self._names, self._stale, self._safely = names, stale, safely
@@ -102,12 +94,10 @@ class FrameRecorder:
     def _note_modes(self, module: nn.Module, output: Any) -> None:
         """Note whether a layer ran under autocast, where gradients are wanted."""
         tensors = [tensor for tensor in _floating(output) if tensor.requires_grad]
-        if not tensors:
-            return
-        if module._parameters:
+        if tensors and module._parameters:
             on = torch.is_autocast_enabled(tensors[0].device.type)
             # FSDP2 casts by its own policy: what comes out in 16 bits needs no autocast
-            alone = not on and all(tensor.dtype not in _HALVES for tensor in tensors)
+            alone = not on and all(tensor.dtype not in HALF_DTYPES for tensor in tensors)
             self.with_autocast, self.without = self.with_autocast + on, self.without + alone
 
     def _off_in_evaluation(self, module: nn.Module) -> str:
@@ -151,7 +141,11 @@ class FrameRecorder:
         if broken is not None and broken.in_backward:
             found.append(Nonfinite(broken.layers[0], "", "backward", broken.step))
         skipped = {step.index for step in steps if not step.happened}
-        first = min(found, key=lambda each: (_everyday(each, skipped), each.step), default=None)
+
+        def order(each: Nonfinite) -> tuple[bool, int]:
+            return each.phase == "backward" and each.step in skipped, each.step
+
+        first = min(found, key=order, default=None)
         if first is None:
             return None
         return replace(first, recovered=first.phase == "backward" and _recovered(first.step, steps))
@@ -184,13 +178,9 @@ class FrameRecorder:
 
 
 def _named(name: str, module: nn.Module, tensor: Tensor) -> Frame:
-    """Describe a tensor whose largest magnitude is not read yet."""
-    return Frame(name, type(module).__name__, _operation(tensor), math.nan, dtype_name(tensor.dtype))
-
-
-def _operation(tensor: Tensor) -> str:
-    """Name the operation that made a tensor, as autograd calls it: "Addmm" of a linear layer."""
-    return tensor.grad_fn.name().removesuffix("0").removesuffix("Backward") if tensor.grad_fn else ""
+    """Describe a tensor whose largest magnitude is not read yet, and the operation that made it: "Addmm"."""
+    made_by = tensor.grad_fn.name().removesuffix("0").removesuffix("Backward") if tensor.grad_fn else ""
+    return Frame(name, type(module).__name__, made_by, math.nan, dtype_name(tensor.dtype))
 
 
 def _largest(tensor: Tensor) -> Later:
@@ -206,10 +196,6 @@ def _bad(value: float | None) -> bool:
 def _is_bad_already(number: Later) -> bool:
     """Whether a number is inf or NaN, without waiting: all frames of a step are read together, at its end."""
     return number.known and _bad(number.read())
-
-
-def _everyday(found: Nonfinite, skipped: set[int]) -> bool:
-    return found.phase == "backward" and found.step in skipped
 
 
 def _recovered(index: int, steps: Sequence[StepSeen]) -> bool:

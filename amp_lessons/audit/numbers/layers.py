@@ -108,7 +108,7 @@ class Remembered:
 
     def lost(self) -> dict[str, float]:
         """Return, by layer, the share of the weights with a gradient that are still what they were."""
-        counted = {layer: [*map(_lost_of, found)] for layer, found in self._before.items()}
+        counted = {layer: [*map(_count_lost, found)] for layer, found in self._before.items()}
         numbers = {layer: [each.tolist() for each in found] for layer, found in counted.items()}
         sums = {layer: [sum(each) for each in zip(*pairs, strict=True)] for layer, pairs in numbers.items()}
         return {layer: both[0] / both[1] for layer, both in sums.items() if both and both[1]}
@@ -140,7 +140,7 @@ def makes_good(optimizer: torch.optim.Optimizer) -> bool:
     return any(word in str(name).lower() for name in named | kept for word in _WAYS_TO_MAKE_GOOD)
 
 
-def _lost_of(some: _Some) -> Tensor:
+def _count_lost(some: _Some) -> Tensor:
     """Count weights that are still what they were, though they have a gradient, and those that have one."""
     parameter, where, before, has_gradient = some
     same = _flat(parameter)[where] == before

@@ -1,17 +1,18 @@
-"""Look closely at every K-th step of each optimizer, and keep a line for every other one."""
+"""Look closely at every K-th step of each optimizer, and note every other one and what broke weights."""
 
 from __future__ import annotations
 
 import math
+import weakref
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import takewhile
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
-from amp_lessons.audit.numbers.broken import BrokenWeights
+from amp_lessons.audit.numbers.buffers import all_finite
 from amp_lessons.audit.numbers.frames import FrameRecorder
 from amp_lessons.audit.numbers.layers import Remembered, dtypes_of, layer_step, makes_good, state_of
 from amp_lessons.audit.numbers.naming import Names, part_of, replicas
@@ -23,14 +24,15 @@ from amp_lessons.audit.recorder.events import (
     StepDone,
     Underflow,
     UpdatesLost,
+    WeightsBroken,
     WeightsInHalf,
     Zeros,
 )
-from amp_lessons.audit.recorder.gradients import parameters_of
+from amp_lessons.audit.recorder.gradients import parameters_of, sample_of
 from amp_lessons.audit.recorder.later import Later, is_captured, is_distributed, may_read, read_together
 from amp_lessons.audit.recorder.places import line_outside
 from amp_lessons.audit.seen import LayerSeen, LayerStep, StepSeen
-from amp_lessons.precisions import HALVES
+from amp_lessons.precisions import HALF_DTYPES
 
 _FIRST_SCALE = 2.0**16  # a scaler's, unless it is told otherwise
 _FEW_BITS = 2.0**-20  # below, a number in fp16 has at most four significant bits
@@ -41,6 +43,7 @@ _LONGEST = 128  # steps of a layer that are kept
 _SMALL_RATE = 1e-6  # below, it is asked whether fp32 itself would keep an update
 _HALF_A_SPACING = 2.0**-25  # of a number in fp32, as a part of it, at least
 _MOST_TRIES = 3  # to look at a step that is made, where others were skipped
+_Earlier = Callable[[], Sequence[StepSeen]]
 
 
 @dataclass
@@ -66,7 +69,7 @@ class _Line:
 
 
 class Sampler:
-    """What is known of each step and each layer."""
+    """Lines of all steps, and the history of each layer."""
 
     def __init__(
         self,
@@ -160,6 +163,7 @@ class Sampler:
         self.broken.after_step(
             optimizer, done, lambda: [s for s in self.steps if s.optimizer == number and s.happened]
         )
+        rate = optimizer.param_groups[0].get("lr") if optimizer.param_groups else None
         seen = StepSeen(
             index=done.step,
             optimizer=number,
@@ -168,7 +172,7 @@ class Sampler:
             sampled=self.sampling,
             gradient_norm=_norm(self._now.values()),
             lost_updates=sum(lost.values()) / len(lost) if lost else None,
-            learning_rate=_rate(optimizer),
+            learning_rate=float(rate) if isinstance(rate, (int, float)) else None,
             backwards=done.backwards,
         )
         self._lines.append(_Line(seen, scale, loss, found_inf))
@@ -211,8 +215,10 @@ class Sampler:
         self, optimizer: torch.optim.Optimizer, done: StepDone, lost: dict[str, float]
     ) -> None:
         """Report weights in 16 bits that the step left as they were."""
-        by_layer = self.names.by_layer(_would_move_in_fp32(optimizer))
-        half = {name: p for name, p in by_layer.items() if p[0].dtype in HALVES.values() and name in lost}
+        groups = optimizer.param_groups
+        would_move = [p for group in groups for p in group["params"] if _is_enough(group.get("lr"), p)]
+        by_layer = self.names.by_layer(would_move)
+        half = {name: p for name, p in by_layer.items() if p[0].dtype in HALF_DTYPES and name in lost}
         if not half or makes_good(optimizer):
             return
         first = next(iter(half.values()))[0]
@@ -232,13 +238,14 @@ class Sampler:
     def _tell_of_shards(self, optimizer: torch.optim.Optimizer, done: StepDone) -> None:
         """Report weights in 16 bits of which no rank holds more than a part."""
         for layer, parameters in self.names.by_layer(parameters_of(optimizer)).items():
-            if dtype := _in_half(parameters):
-                self._report(ShardsInHalf(step=done.step, line=done.line, layer=layer, dtype=dtype))
-                return
+            for each in parameters:
+                if each.dtype in HALF_DTYPES and part_of(each):
+                    self._report(ShardsInHalf(step=done.step, line=done.line, layer=layer, dtype=each.dtype))
+                    return
 
     def _tell_of_halves(self, optimizer: torch.optim.Optimizer, done: StepDone) -> None:
         """Report, once, weights in 16 bits that are whole, and the moments that are kept of them."""
-        half = next((p for p in parameters_of(optimizer) if p.dtype in HALVES.values()), None)
+        half = next((p for p in parameters_of(optimizer) if p.dtype in HALF_DTYPES), None)
         told = id(optimizer) in self._told_of_halves or not done.happened
         if half is None or told or part_of(half) or makes_good(optimizer):
             return
@@ -257,38 +264,28 @@ class Sampler:
             )
         )
 
-    def _replicated(self, optimizer: torch.optim.Optimizer) -> frozenset[int]:
+    def _keep(self, optimizer: torch.optim.Optimizer, lost: dict[str, float]) -> None:
         if id(optimizer) not in self._replicas:
             self._replicas[id(optimizer)] = replicas()
-        return self._replicas[id(optimizer)]
-
-    def _keep(self, optimizer: torch.optim.Optimizer, lost: dict[str, float]) -> None:
-        replicated, names = self._replicated(optimizer), _names_in_layers(self.names.models)
+        replicated = self._replicas[id(optimizer)]
+        of_models = [pair for model in reversed(self.names.models) for pair in model.named_parameters()]
+        names = {id(parameter): name.rpartition(".")[2] for name, parameter in of_models}  # within a layer
         for layer, parameters in self.names.by_layer(parameters_of(optimizer)).items():
             if layer not in self._now:
                 continue
             now = replace(self._now[layer], lost_update_fraction=lost.get(layer))
-            before = self._layers.get(layer)
+            history = self._layers[layer].history if layer in self._layers else ()
+            if len(history) >= _LONGEST:  # every second step is left out, but for the newest
+                history = (*history[:-1:2], history[-1])
             named = {names.get(id(p), f"parameter {i}"): p for i, p in enumerate(parameters)}
             self._layers[layer] = LayerSeen(
                 name=layer,
                 parameters=sum(p.numel() for p in parameters),
                 dtype_names=dict(dtypes_of(named, [optimizer])),
-                history=(*_thinned(before.history if before else ()), now),
+                history=(*history, now),
                 part="; ".join(sorted({part_of(p) for p in parameters} - {""})),
                 replicated=any(id(p) in replicated for p in parameters),
             )
-
-
-def _in_half(parameters: Iterable[Tensor]) -> torch.dtype | None:
-    """Return the dtype in 16 bits of weights of which this rank holds a part, None where there are none."""
-    halves = HALVES.values()
-    return next((p.dtype for p in parameters if p.dtype in halves and part_of(p)), None)
-
-
-def _thinned(history: tuple[LayerStep, ...]) -> tuple[LayerStep, ...]:
-    """Leave out every second step of a long history, the newest excepted: memory must not grow for ever."""
-    return history if len(history) < _LONGEST else (*history[:-1:2], history[-1])
 
 
 def _norm(layers: Collection[LayerStep]) -> float | None:
@@ -297,12 +294,6 @@ def _norm(layers: Collection[LayerStep]) -> float | None:
         return None
     finite = all(one.nonfinite == 0 for each in layers for one in each.counterfactual.values())
     return math.hypot(*(each.norm for each in layers)) if finite else math.inf
-
-
-def _names_in_layers(models: Iterable[nn.Module]) -> dict[int, str]:
-    """Return the name of each parameter within its layer, by its id."""
-    named = [pair for model in reversed([*models]) for pair in model.named_parameters()]
-    return {id(parameter): name.rpartition(".")[2] for name, parameter in named}
 
 
 def moving(optimizer: torch.optim.Optimizer) -> list[Tensor]:
@@ -315,12 +306,8 @@ def _is_zero(rate: object) -> bool:
     return free and rate == 0
 
 
-def _would_move_in_fp32(optimizer: torch.optim.Optimizer) -> list[Tensor]:
-    """Return the parameters that a step would change if they were fp32, at a warm-up's rate for one."""
-    return [p for group in optimizer.param_groups for p in group["params"] if _is_enough(group.get("lr"), p)]
-
-
 def _is_enough(rate: object, parameter: Tensor) -> bool:
+    """Whether a step at that rate, a warm-up's for one, would change a parameter if it were fp32."""
     if not isinstance(rate, (int, float)) or abs(rate) >= _SMALL_RATE:
         return True
     if is_distributed(parameter) or not may_read(parameter):
@@ -330,6 +317,80 @@ def _is_enough(rate: object, parameter: Tensor) -> bool:
     return abs(rate) * max(1.0, largest) > _HALF_A_SPACING * float(parameter.detach().abs().mean())
 
 
-def _rate(optimizer: torch.optim.Optimizer) -> float | None:
-    rate = optimizer.param_groups[0].get("lr") if optimizer.param_groups else None
-    return float(rate) if isinstance(rate, (int, float)) else None
+class BrokenWeights:
+    """Report once of each optimizer that weights are inf or NaN, and since which of its steps.
+
+    A few numbers of two gradients are read before a step, where nobody waits for them; weights are looked at
+    only where one of those is no finite number, and once more at the end where the last steps were not looked
+    at, on a device. What a loop has put back until the next step, did no harm.
+    """
+
+    def __init__(self, names: Names, report: Callable[[Event], None]) -> None:
+        self.first: WeightsBroken | None = None
+        self._names, self._report = names, report
+        self._told: set[int] = set()
+        self._suspected: dict[int, tuple[torch.optim.Optimizer, WeightsBroken]] = {}
+        self._before: tuple[str, ...] | None = None  # layers, where the gradients of this step are broken
+        self._unread: dict[int, tuple[weakref.ref[torch.optim.Optimizer], StepDone, _Earlier]] = {}
+
+    def before_step(self, optimizer: torch.optim.Optimizer) -> None:
+        """Look at the gradients that are about to be applied."""
+        self._confirm(optimizer)
+        suspicious = id(optimizer) not in self._told and _few_are_broken(optimizer)
+        self._before = self._layers(optimizer) if suspicious else None
+
+    def after_step(self, optimizer: torch.optim.Optimizer, done: StepDone, earlier: _Earlier) -> None:
+        """Look at the weights; ``earlier`` returns the steps that this optimizer has made so far."""
+        before, self._before = self._before, None
+        self._unread.pop(id(optimizer), None)
+        if isinstance(optimizer, torch.optim.Optimizer) and not any(map(may_read, _ends(optimizer))):
+            self._unread[id(optimizer)] = weakref.ref(optimizer), done, earlier
+        elif before:
+            self._suspect(optimizer, before, done, earlier)
+        elif before is not None and done.happened and (layers := self._layers(optimizer)):
+            in_backward = done.loss is not None and math.isfinite(done.loss)
+            event = WeightsBroken(step=done.step, line=done.line, layers=layers, in_backward=in_backward)
+            self._suspected[id(optimizer)] = optimizer, event
+
+    def is_over(self) -> None:
+        """Report what is broken at the end."""
+        for reference, done, earlier in self._unread.values():
+            optimizer = reference()
+            if optimizer is not None and id(optimizer) not in self._told and not is_captured():
+                self._suspect(optimizer, self._layers(optimizer), done, earlier)
+        for optimizer, _ in list(self._suspected.values()):
+            self._confirm(optimizer)
+
+    def _suspect(
+        self, optimizer: torch.optim.Optimizer, layers: tuple[str, ...], done: StepDone, earlier: _Earlier
+    ) -> None:
+        """Take the last step whose loss was finite for the one that broke these layers, if there is one."""
+        finite = [each for each in earlier() if each.loss is not None and math.isfinite(each.loss)]
+        if layers and finite:
+            event = WeightsBroken(step=finite[-1].index, line=done.line, layers=layers, in_backward=False)
+            self._suspected[id(optimizer)] = optimizer, event
+
+    def _confirm(self, optimizer: torch.optim.Optimizer) -> None:
+        _, event = self._suspected.pop(id(optimizer), (None, None))
+        if event is not None and self._layers(optimizer):
+            self._told.add(id(optimizer))
+            self.first = self.first or event
+            self._report(event)
+
+    def _layers(self, optimizer: torch.optim.Optimizer) -> tuple[str, ...]:
+        """Name the layers with trained weights that are not finite."""
+        trained = [p for p in parameters_of(optimizer) if p.requires_grad]
+        return tuple(name for name, own in self._names.by_layer(trained).items() if not all_finite(own))
+
+
+def _ends(optimizer: torch.optim.Optimizer) -> list[Tensor]:
+    """Return the first and the last gradient."""
+    gradients = [p.grad for p in parameters_of(optimizer) if p.grad is not None]
+    return [gradients[0], gradients[-1]] if gradients else []
+
+
+def _few_are_broken(optimizer: torch.optim.Optimizer) -> bool:
+    if is_captured():
+        return False
+    samples = [sample_of(each) for each in _ends(optimizer) if may_read(each)]
+    return not all(bool(each.isfinite().all()) for each in samples if each is not None)

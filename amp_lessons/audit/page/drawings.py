@@ -1,10 +1,10 @@
-"""What the page of an audit shows of its layers and of its steps, drawn."""
+"""Pictures of the pages: layers and steps of an audit, and how far two runs are apart."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from matplotlib.axes import Axes
@@ -31,6 +31,10 @@ from amp_lessons.audit.report.losses import LossMap
 from amp_lessons.audit.report.report import Report
 from amp_lessons.audit.report.steps import by_optimizer
 from amp_lessons.audit.seen import AS_TRAINED, StepSeen
+
+if TYPE_CHECKING:
+    from amp_lessons.audit.comparing.comparison import Comparison
+    from amp_lessons.audit.comparing.pairing import Apart
 
 CURVES_IN = 2.4
 _ROW_IN, _MARGINS_IN = 0.22, 0.95
@@ -208,3 +212,68 @@ def _exponent(scale: float) -> float:
 def _range(exponents: Sequence[float]) -> tuple[float, float]:
     known = [each for each in exponents if math.isfinite(each)]
     return (min(known), max(known)) if known else (0.0, 0.0)
+
+
+_LONGEST_BELOW = 26  # letters of a name below an axis
+_NAMED = 40  # modules with their names below the axis
+
+
+def modules_picture(comparison: Comparison) -> Picture:
+    """Draw the difference of each module's output over the modules; there has to be one."""
+    found = list(comparison.by_module.values())
+    places = range(len(found))
+    with house_style():
+        figure = Figure(figsize=(9, 4.2))
+        axes = figure.add_axes((0.09, 0.36, 0.89, 0.56))
+        explained = [_shown(each.explained_up_to) for each in found]
+        axes.fill_between(places, explained, 0, color=QUIET, alpha=0.15, label="explained", step="mid")
+        axes.plot(places, [_shown(e.noise_floor) for e in found], color=QUIET, ls=(0, (4, 2)), label="nudged")
+        axes.plot(
+            places, [_shown(e.difference) for e in found], color=ACCENT, marker="o", ms=4, label="forward"
+        )
+        worse = [i for i, each in enumerate(found) if each.own > 1]
+        heights = [_shown(found[i].difference) for i in worse]
+        colour = ZONES["underflowed"].colour
+        axes.plot(worse, heights, "X", color=colour, ms=9, label="worse than its format explains")
+        step = -(-len(found) // _NAMED)
+        names = [shortened(each.module, _LONGEST_BELOW) for each in found[::step]]
+        axes.set_xticks(list(places)[::step], names, rotation=60, ha="right", fontsize=SMALL)
+        _finish(axes, "relative difference")
+    return Picture(figure)
+
+
+def steps_picture(comparison: Comparison) -> Picture:
+    """Draw how far outputs, gradients and weights are apart over the steps; there has to be one."""
+    steps = comparison.by_step
+    curves: dict[str, tuple[str, str, list[Apart | None]]] = {
+        "outputs": (ACCENT, "o", [each.output for each in steps]),
+        "gradients": (ZONES["underflowed"].colour, "s", [each.gradient for each in steps]),
+        "weights": (INK, "^", [each.weights for each in steps]),
+    }
+    numbers = [each.step + 1 for each in steps]
+    with house_style():
+        figure = Figure(figsize=(9, 3.2))
+        axes = figure.add_axes((0.09, 0.17, 0.89, 0.72))
+        for name, (colour, marker, apart) in curves.items():
+            differences = [_shown(None if each is None else each.difference) for each in apart]
+            floors = [_shown(None if each is None else each.floor) for each in apart]
+            axes.plot(numbers, differences, color=colour, marker=marker, ms=4, label=name)
+            axes.plot(numbers, floors, color=colour, ls=(0, (4, 2)), lw=1, alpha=0.7)
+        axes.set_xlabel("optimizer step")
+        _finish(axes, "relative difference")
+    return Picture(figure)
+
+
+def _finish(axes: Axes, label: str) -> None:
+    drawn = np.concatenate([np.asarray(line.get_ydata(), dtype=float) for line in axes.lines])
+    if np.isfinite(drawn).any():
+        axes.set_yscale("log")
+        axes.set_ylim(float(np.nanmin(drawn)) / 3, float(np.nanmax(drawn)) * 5)
+    axes.set_ylabel(label)
+    axes.grid(axis="y", color=GRID)
+    axes.legend(loc="lower right", bbox_to_anchor=(1, 0.98), ncols=4, fontsize=9, borderaxespad=0.2)
+
+
+def _shown(value: float | None) -> float:
+    """Return what a logarithmic axis can show, else NaN, which leaves a gap."""
+    return value if value is not None and 0 < value < math.inf else math.nan

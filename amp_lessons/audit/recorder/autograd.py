@@ -1,20 +1,96 @@
-"""Autocast contexts and backward passes as events."""
+"""Casts of models, autocast contexts and backward passes: how what is computed came to its dtype."""
 
 from __future__ import annotations
 
+import weakref
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from amp_lessons.audit.recorder import events, graph
 from amp_lessons.audit.recorder.gradients import parameters_of
 from amp_lessons.audit.recorder.later import Later, is_batched, looks_closely, scale_of
-from amp_lessons.audit.recorder.places import called_by_own_code, line_outside, opened_by_library, own_line
+from amp_lessons.audit.recorder.places import (
+    called_by_own_code,
+    line_outside,
+    opened_by_library,
+    own_line,
+    place_of,
+)
 from amp_lessons.audit.recorder.shared import Known, Log, Loss, Part, Taken
-from amp_lessons.precisions import HALVES
+from amp_lessons.formats.dtypes import dtype_name
+from amp_lessons.precisions import HALF_DTYPES
+
+
+class _Cast(NamedTuple):
+    """A call of ``method`` that cast parameters, "" where they came so into their module."""
+
+    parameters: tuple[weakref.ref[nn.Parameter], ...]
+    dtype: torch.dtype
+    method: str
+    line: events.Line
+
+
+class CastCalls(Part):
+    """Calls that cast a model: ``half``, ``bfloat16`` and ``to``."""
+
+    def __init__(self, log: Log, known: Known) -> None:
+        super().__init__(log, known)
+        self._casts: list[_Cast] = []
+
+    def cast(self, module: nn.Module, before: torch.dtype | None, method: str) -> None:
+        """Record that a method has run on a module; only what changed its dtype is kept."""
+        dtype = dtype_of(module)
+        if dtype is not None and dtype != before:
+            parameters = tuple(weakref.ref(each) for each in module.parameters())
+            self._casts.append(_Cast(parameters, dtype, method, own_line()))
+
+    def registered(self, module: nn.Module, name: str, parameter: nn.Parameter | None) -> None:
+        """Record that a module was given a parameter; only one that came in 16 bits is kept."""
+        if parameter is not None and parameter.dtype in HALF_DTYPES:
+            self._casts.append(_Cast((weakref.ref(parameter),), parameter.dtype, "", own_line()))
+
+    def since(self, parameter: Tensor | None) -> events.Line:
+        """Return the line on which a parameter came to its dtype, None if unknown."""
+        cast = None if parameter is None else self._cast_of(parameter)
+        return None if cast is None else cast.line
+
+    def origin(self, parameter: Tensor, models: Iterable[nn.Module]) -> str:
+        """Say how a parameter came to its dtype, in words that follow "they are in bf16"; "" if unknown."""
+        cast = self._cast_of(parameter)
+        place = None if cast is None else place_of(cast.line)
+        where = f" ({place.file}, line {place.line})" if place else ""
+        if cast is not None and cast.method:
+            return f"since a call of .{cast.method}(){where}"
+        loaded = next(filter(None, (_loaded(model, parameter) for model in models)), "")
+        return loaded or (f"since they were made{where}" if cast is not None else "")
+
+    def _cast_of(self, parameter: Tensor) -> _Cast | None:
+        casts = (cast for cast in reversed(self._casts) if cast.dtype == parameter.dtype)
+        return next((c for c in casts if any(each() is parameter for each in c.parameters)), None)
+
+
+def dtype_of(module: nn.Module) -> torch.dtype | None:
+    """Return the dtype of a module's first floating parameter, None without one."""
+    return next((each.dtype for each in module.parameters() if each.is_floating_point()), None)
+
+
+def _loaded(model: nn.Module, parameter: Tensor) -> str:
+    """Read from a model of transformers, or one that holds such a model, in which dtype it was loaded."""
+    for module in model.modules():
+        config = getattr(module, "config", None)
+        name = getattr(config, "_name_or_path", "")
+        if isinstance(name, str) and name and any(each is parameter for each in module.parameters()):
+            loaded = getattr(config, "dtype", None)
+            if loaded == parameter.dtype:
+                return "since they were loaded: from_pretrained keeps the file's dtype, unless given another"
+            return (
+                f"since a cast that was not seen: they were loaded in {dtype_name(loaded)}" if loaded else ""
+            )
+    return ""
 
 
 class AutocastCalls(Part):
@@ -31,7 +107,7 @@ class AutocastCalls(Part):
                 disabled_for=device,
             )
 
-    def entered(self, context: Any) -> None:
+    def entered(self, before: None, entered: Any, context: Any) -> None:
         """Record that an autocast context began."""
         self._here.note("autocast")
         self._here.autocasts.append((own_line(), context._enabled, opened_by_library()))
@@ -46,7 +122,7 @@ class AutocastCalls(Part):
                 enabled=context._enabled,
             )
 
-    def left(self) -> None:
+    def left(self, *_: Any) -> None:
         """Take note that the innermost autocast context has ended."""
         if self._here.autocasts:  # one may have been open before the watch began
             self._here.autocasts.pop()
@@ -147,11 +223,14 @@ class AutogradCalls(Part):
             self._here.loss = Later(root.detach() / self._here.by_hand)
         for optimizer in self._known.of_this_thread().values():
             self._known.look(parameters_of(optimizer))
+        # of a loss in fp32, computed in 16 bits once autocast had ended
+        looked_for = looks_closely() and root.dtype not in HALF_DTYPES and self._here.switches
+        part_in_half = graph.part_in_half(root, self._here.switches) if looked_for else None
         facts = {
             "dtype": root.dtype,
             "made_by": graph.operations(root),
             "inside": graph.look_inside(root, self._is_copy) if looks_closely() else None,
-            "part_in_half": self._part_in_half(root),
+            "part_in_half": part_in_half,
             "outside": graph.made_outside(root, self._here.switches),
             "cast": graph.has_casts(root),
             "scaler": scaler,
@@ -184,33 +263,21 @@ class AutogradCalls(Part):
         in_shards = any(hasattr(each, "placements") for each in stepped)
         return in_shards and all(each.dtype != dtype for each in stepped)
 
-    def _part_in_half(self, root: Tensor) -> graph.PartInHalf | None:
-        """Look for a part of a loss in fp32 that was computed in 16 bits once autocast had ended."""
-        looked_for = looks_closely() and root.dtype not in HALVES.values() and self._here.switches
-        return graph.part_in_half(root, self._here.switches) if looked_for else None
-
-    def _summed_in_half(self, optimizers: Iterable[int]) -> torch.dtype | None:
-        known = self._known
-        parameters = (parameters_of(known.optimizers[each]) for each in optimizers)
-        return next(filter(None, map(known.book.summed_in_half, parameters)), None)
-
     def _after_backward(self, facts: dict[str, Any], handed_on: bool) -> None:
         scaler = facts["scaler"]
         if scaler is not None:
             self._here.scaled = scaler, self._log.steps
-        generation = self._known.updates[scaler] if scaler else 0
+        scaled_by = scaler or 0, self._known.updates[scaler] if scaler else 0
         self._known.book.passes += 1
         reached = frozenset(
             key
             for key, optimizer in self._known.of_this_thread().items()
-            if self._known.book.after_backward(
-                parameters_of(optimizer), scaler or 0, generation, facts["line"]
-            )
+            if self._known.book.after_backward(parameters_of(optimizer), *scaled_by, facts["line"])
         )
+        loss = Loss(self._here.loss, facts["line"], facts["made_at"], facts["averaged"])
         for key in () if handed_on else reached:  # it is no loss
-            self._known.losses[key].append(
-                Loss(self._here.loss, facts["line"], facts["made_at"], facts["averaged"])
-            )
+            self._known.losses[key].append(loss)
+        parameters = (parameters_of(self._known.optimizers[each]) for each in reached)
         self._log.record(
             events.Backward,
             **facts,
@@ -218,7 +285,7 @@ class AutogradCalls(Part):
             reached=reached,
             scalers_called=frozenset({"scale"} & set(self._here.called)),
             loss=self._here.loss.at_once(),
-            summed=self._summed_in_half(reached),
+            summed=next(filter(None, map(self._known.book.summed_in_half, parameters)), None),
         )
         if self._here.over:  # an optimizer has stepped within it
             self._here.forward.clear()

@@ -22,10 +22,9 @@ from torch.optim.swa_utils import AveragedModel
 from amp_lessons.audit.recorder import events
 from amp_lessons.audit.recorder.gradients import parameters_of
 from amp_lessons.audit.recorder.later import Lasting, Place, local, may_read, place_of
-from amp_lessons.audit.recorder.recorder import Recorder
-from amp_lessons.precisions import HALVES
+from amp_lessons.audit.recorder.spies import Recorder
+from amp_lessons.precisions import HALF_DTYPES
 
-_HALVES = frozenset(HALVES.values())
 _SMALL_PART = 0.1  # of the weights, in a moving average
 _A_FEW = 64  # numbers of a tensor, by which it is known again
 _ROUNDED = 2.0**-7  # how far two roundings to bf16 may move a number
@@ -207,7 +206,7 @@ def few_of(owner: Any = None, *args: Any, **kwargs: Any) -> Tensor | None:
     """Copy a few numbers, in 16 bits, of a tensor or of the first one of a list or of an averaged model."""
     tensor = next(owner.module.parameters()) if isinstance(owner, AveragedModel) else owner
     tensor = tensor[0] if isinstance(tensor, (tuple, list)) and tensor else tensor
-    return _few(tensor) if isinstance(tensor, Tensor) and tensor.dtype in _HALVES else None
+    return _few(tensor) if isinstance(tensor, Tensor) and tensor.dtype in HALF_DTYPES else None
 
 
 def _few(tensor: Tensor) -> Tensor | None:

@@ -44,7 +44,7 @@ _OF_LAYERS = (
 
 
 class _Made(NamedTuple):
-    """What a call on a line made of what: whether all that it was given was finite, or at least no NaN."""
+    """One call: its line, and whether all that it was given, and made, was finite, or at least no NaN."""
 
     line: Line
     given_finite: Tensor
@@ -119,19 +119,15 @@ class BreakingLines:
     def _spy(self, original: Any) -> Any:
         def spied(*args: Any, **kwargs: Any) -> Any:
             caller = sys._getframe(1).f_code.co_filename
-            given = self._safely(_look, (args, kwargs)) if self._is_heard(caller) else None
+            here = threading.get_ident() == self._thread and torch._C._current_graph_task_id() == -1
+            heard = here and not caller.startswith(_AUDIT) and len(self._made) < _MOST_KEPT
+            given = self._safely(_look, (args, kwargs)) if heard else None
             result = original(*args, **kwargs)
             if given is not None:
                 self._safely(self._keep, given, result)
             return result
 
         return spied
-
-    def _is_heard(self, caller: str) -> bool:
-        """Whether this thread's forward pass is under way, and no part of the audit itself."""
-        in_backward = torch._C._current_graph_task_id() != -1
-        here = threading.get_ident() == self._thread and not in_backward and not caller.startswith(_AUDIT)
-        return here and len(self._made) < _MOST_KEPT
 
     def _keep(self, given: tuple[Tensor, Tensor], result: Any) -> None:
         if isinstance(result, Tensor):

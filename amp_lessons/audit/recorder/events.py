@@ -1,4 +1,4 @@
-"""What a training does, as events in order. Each holds the line of the person's own code that led to it."""
+"""A training as events in order. Each holds the line of the person's own code that led to it."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ class AutocastEntered(Event):
 
 @dataclass(frozen=True, kw_only=True)
 class ForwardSeen(Event):
-    """What the modules that own parameters did since the last step: with autocast on, or without.
+    """Modules that own parameters have run since the last step: with autocast on, or without.
 
     ``evaluating`` names what was switched off for it, "" where nothing was; ``eval`` was last called at
     ``evaluating_since``.
@@ -258,7 +258,7 @@ class ProductsInStep(Event):
 
 @dataclass(frozen=True, kw_only=True)
 class StepDone(Event):
-    """What came of a step: it ``happened``, or the scaler skipped it.
+    """The end of a step: it ``happened``, or the scaler skipped it.
 
     ``loss`` is the sum of the losses of so many ``backwards``. Where several steps in a row were skipped, the
     first inf or NaN of the forward pass was ``broken_at`` one line, as far as that was heard; through another

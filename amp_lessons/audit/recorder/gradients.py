@@ -1,4 +1,4 @@
-"""What is known of each parameter's gradient: who scaled it, and what has been done to it since.
+"""The gradient of each parameter: who scaled it, and what has been done to it since.
 
 PyTorch counts the changes of every tensor, so gradients are compared with how they were when somebody last
 looked, and nothing is computed. Of each a few numbers are kept, to tell a factor from any other change.
@@ -15,10 +15,9 @@ from typing import Literal
 import torch
 from torch import Tensor
 
+from amp_lessons.audit.recorder.events import Line
 from amp_lessons.audit.recorder.later import Lasting, Place, may_read, place_of
-from amp_lessons.precisions import HALVES
-
-_HALVES = frozenset(HALVES.values())
+from amp_lessons.precisions import HALF_DTYPES
 
 _SAMPLE = 16  # numbers of each gradient
 _SAME_FACTOR = 0.02
@@ -38,7 +37,7 @@ class Added:
     """
 
     applied: bool
-    line: tuple[str, int] | None
+    line: Line
     scalers: tuple[int, int] | None = None
 
 
@@ -63,7 +62,7 @@ class _State:
     unscaled: bool = False
     divided_by: int = 0  # the scaler that has divided it by its scale
     change: Change = "none"
-    changed_at: tuple[str, int] | None = None
+    changed_at: Line = None
     added_to: Added | None = None
     passes: tuple[int, ...] = ()  # the first and the last backward pass that is added up in it
 
@@ -73,7 +72,7 @@ class _State:
         if gradient is not None:
             self.version = gradient._version
 
-    def notice(self, gradient: Tensor, scale: float | None, line: tuple[str, int] | None) -> None:
+    def notice(self, gradient: Tensor, scale: float | None, line: Line) -> None:
         """Find out what was done to the gradient, on this ``line`` where it was heard.
 
         A few of its numbers tell, or tell nothing.
@@ -84,10 +83,11 @@ class _State:
             return
         self.changed_at = line
         factor = _factor(self.sample, now)
-        if not self.unscaled and _made_finite(self.sample, now):
+        finite = self.sample.isfinite()
+        if not self.unscaled and bool(now.isfinite().all()) and not bool(finite.all()):
             self.change = "made finite"
         elif factor is None:
-            if _comparable(self.sample):
+            if bool((finite & (self.sample != 0)).any()):
                 self.change = "other"
         elif scale is not None and scale >= _CLEARLY_SCALED and abs(factor * scale - 1.0) < _EXACT:
             self.change, self.scaled_by, self.unscaled = "undone", 0, True
@@ -106,9 +106,7 @@ class GradientBook:
         self._cleared: set[int] = set()  # parameters, once a step had applied their gradients
         self._summed: dict[int, torch.dtype] = {}  # parameters whose gradients were added up in 16 bits
         self._used: deque[int] = deque(maxlen=_PASSES)  # those of which a step has used gradients
-        self._multiplied: dict[
-            Place, tuple[Lasting, tuple[str, int] | None]
-        ] = {}  # a tensor, and on which line
+        self._multiplied: dict[Place, tuple[Lasting, Line]] = {}  # a tensor, on which line
         self._states: dict[int, _State] = {}  # by the parameter's id; parameters live as long as optimizers
 
     def look(self, parameters: Iterable[Tensor], scale: float | None = None) -> None:
@@ -118,25 +116,24 @@ class GradientBook:
             if gradient is None or (state is not None and gradient is not state.gradient()):
                 self._states.pop(id(parameter), None)
             elif state is None:
-                self._states[id(parameter)] = _State(
-                    weakref.ref(gradient), gradient._version, None, foreign=True
-                )
+                found = _State(weakref.ref(gradient), gradient._version, None, foreign=True)
+                self._states[id(parameter)] = found
             elif gradient._version != state.version:
                 scale_now = scale if state.scaled_by or state.unscaled else None
                 state.notice(gradient, scale_now, self._multiplied_on(gradient))
 
-    def multiplied(self, tensor: Tensor, line: tuple[str, int] | None) -> None:
+    def multiplied(self, tensor: Tensor, line: Line) -> None:
         """Note on which line numbers were multiplied in place that may be a gradient's."""
         lasting = Lasting.of(tensor) if self._states and len(self._multiplied) < _MOST_MULTIPLIED else None
         if lasting is not None:
             self._multiplied[lasting.place] = lasting, line
 
-    def _multiplied_on(self, gradient: Tensor) -> tuple[str, int] | None:
+    def _multiplied_on(self, gradient: Tensor) -> Line:
         place = place_of(gradient)
         lasting, line = self._multiplied.get(place, (None, None)) if place is not None else (None, None)
         return line if lasting is not None and lasting.is_of(gradient) else None
 
-    def undone_at(self, parameters: Iterable[Tensor]) -> tuple[str, int] | None:
+    def undone_at(self, parameters: Iterable[Tensor]) -> Line:
         """Return the line on which somebody divided waiting gradients by the scale, where it was heard."""
         return next((s.changed_at for s in self._of(parameters) if s.change == "undone"), None)
 
@@ -152,14 +149,16 @@ class GradientBook:
         return any(id(parameter) in self._cleared for parameter in parameters)
 
     def after_backward(
-        self, parameters: Iterable[Tensor], scaled_by: int, generation: int, line: tuple[str, int] | None
+        self, parameters: Iterable[Tensor], scaled_by: int, generation: int, line: Line
     ) -> bool:
         """Notice which gradients a backward pass on ``line`` has filled; ``look`` came right before it."""
         reached = False
         self._multiplied.clear()
         for parameter in parameters:
             gradient, state = parameter.grad, self._states.get(id(parameter))
-            if gradient is None or (state is not None and _same(gradient, state)):
+            if gradient is None:
+                continue
+            if state is not None and gradient is state.gradient() and gradient._version == state.version:
                 continue
             reached = True
             sample = sample_of(gradient) if may_read(gradient) else None
@@ -170,7 +169,7 @@ class GradientBook:
             first = self.passes if before is None or before.applied else before.passes[0]
             new.passes = first, self.passes
             new.added_to = None if before is None else _added(before, new, line)
-            if first != self.passes and gradient.dtype in _HALVES:
+            if first != self.passes and gradient.dtype in HALF_DTYPES:
                 self._summed[id(parameter)] = gradient.dtype
             self._states[id(parameter)] = new
         return reached
@@ -281,24 +280,14 @@ class GradientBook:
 def sample_of(gradient: Tensor) -> Tensor | None:
     """Copy a few numbers of a gradient, at equal distances in memory; None of one that is not dense."""
     plain = type(gradient) is Tensor and gradient.layout == torch.strided and gradient.numel() > 0
-    if not plain or not (gradient.is_contiguous() or _channels_last(gradient)):
+    if not plain:
+        return None
+    channels_last = gradient.dim() == 4 and gradient.is_contiguous(memory_format=torch.channels_last)
+    if not (channels_last or gradient.is_contiguous()):
         return None
     step = max(1, gradient.numel() // _SAMPLE)
     count = min(_SAMPLE, (gradient.numel() + step - 1) // step)
     return gradient.detach().as_strided((count,), (step,), gradient.storage_offset()).clone()
-
-
-def _channels_last(gradient: Tensor) -> bool:
-    return gradient.dim() == 4 and gradient.is_contiguous(memory_format=torch.channels_last)
-
-
-def _made_finite(before: Tensor, after: Tensor) -> bool:
-    """Whether inf and NaN were taken out."""
-    return bool(after.isfinite().all()) and not bool(before.isfinite().all())
-
-
-def _comparable(numbers: Tensor) -> bool:
-    return bool((numbers.isfinite() & (numbers != 0)).any())
 
 
 def _factor(before: Tensor, after: Tensor) -> float | None:
@@ -312,7 +301,7 @@ def _factor(before: Tensor, after: Tensor) -> float | None:
     return factor if bool(((factors - factor).abs() <= _SAME_FACTOR * abs(factor)).all()) else None
 
 
-def _added(before: _State, now: _State, line: tuple[str, int] | None) -> Added | None:
+def _added(before: _State, now: _State, line: Line) -> Added | None:
     """Say what a gradient was added to, if it does not belong with it; or what was added to before."""
     if before.added_to is not None:
         return before.added_to
@@ -323,10 +312,6 @@ def _added(before: _State, now: _State, line: tuple[str, int] | None) -> Added |
         two = before.scaled_by, now.scaled_by
         return Added(False, line, two if all(two) and two[0] != two[1] else None)
     return None
-
-
-def _same(gradient: Tensor, state: _State) -> bool:
-    return gradient is state.gradient() and gradient._version == state.version
 
 
 def parameters_of(optimizer: torch.optim.Optimizer) -> list[Tensor]:

@@ -13,9 +13,9 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from amp_lessons.audit.recorder.events import LARGE_NUMBER
+from amp_lessons.audit.recorder.events import LARGE_NUMBER, Line
 from amp_lessons.audit.recorder.later import may_read
-from amp_lessons.precisions import HALVES
+from amp_lessons.precisions import HALF_DTYPES
 
 _KEY = "amp_lessons.scaler"
 _SCALED_GRADIENT = "amp_lessons.gradient"
@@ -25,7 +25,6 @@ PART_AT = "amp_lessons.part_at"  # what may be a part of a loss
 _OF_PYTORCH = re.compile(r"Backward\d+$")  # autograd's name of an operation that it knows
 _MOST_LOOKED_AT = 5000  # operations of a penalty, or of all that a loss is made of
 _MOST_OUTSIDE = 64  # operations between the end of autocast and a loss
-_HALVES = frozenset(HALVES.values())
 _KEPT_IN_FP32 = re.compile(  # by autocast on CUDA: sums of exponentials, powers, and what is a loss by itself
     r"(LogSoftmax|Softmax|Logsumexp|Exp|Log|Pow|LinalgVectorNorm|Norm|Cumsum|Prod|NllLoss|MseLoss|SmoothL1Loss"
     r"|HuberLoss|SoftMarginLoss|BinaryCrossEntropy|BinaryCrossEntropyWithLogits|CtcLoss|KlDiv)(?:2D)?Backward"
@@ -44,7 +43,7 @@ def has_casts(tensor: Tensor) -> bool:
 
 
 class Inside(NamedTuple):
-    """What the graph of a loss is made of: the dtypes in 16 bits of what was computed, and of the weights.
+    """The dtypes in the graph of a loss: those in 16 bits that were computed in, and of weights.
 
     ``masters`` says that weights in more bits were cast to one of them for what was computed, ``compiled``
     that a part of it is compiled code, which may have entered autocast by itself.
@@ -65,18 +64,15 @@ def look_inside(tensor: Tensor, is_copy: Callable[[torch.dtype], bool]) -> Insid
         compiled = compiled or "Compiled" in node.name()
         variable = getattr(node, "variable", None)
         if variable is None:
-            cast_to = _HALVES.intersection(each.dtype for each in node._input_metadata)
+            cast_to = HALF_DTYPES.intersection(each.dtype for each in node._input_metadata)
             halves |= cast_to
-            masters = masters or (bool(cast_to) and _casts_a_weight(node))
-        elif variable.dtype in _HALVES:
+            if cast_to and "ToCopy" in node.name():
+                given = [getattr(before, "variable", None) for before, _ in node.next_functions]
+                masters = masters or any(isinstance(each, nn.Parameter) for each in given)
+        elif variable.dtype in HALF_DTYPES:
             weights.add(variable.dtype)
     masters = masters or any(map(is_copy, weights))
     return Inside(frozenset(halves), frozenset(weights), masters, compiled)
-
-
-def _casts_a_weight(node: Any) -> bool:
-    given = [getattr(before, "variable", None) for before, _ in node.next_functions]
-    return "ToCopy" in node.name() and any(isinstance(each, nn.Parameter) for each in given)
 
 
 class PartInHalf(NamedTuple):
@@ -84,14 +80,14 @@ class PartInHalf(NamedTuple):
 
     operation: str
     dtype: torch.dtype
-    line: tuple[str, int] | None
+    line: Line
 
 
 def part_in_half(tensor: Tensor, switches: Iterable[tuple[int, bool]]) -> PartInHalf | None:
     """Find what autocast keeps in fp32, and was computed in 16 bits between its end and the loss."""
     known = list(switches)
     loss = next((node for node in _nodes(tensor) if _KEY not in node.metadata), None)
-    if loss is None or _HALVES.intersection(each.dtype for each in loss._input_metadata):
+    if loss is None or HALF_DTYPES.intersection(each.dtype for each in loss._input_metadata):
         return None  # all of it was
 
     def outside(node: Any) -> bool:
@@ -101,7 +97,7 @@ def part_in_half(tensor: Tensor, switches: Iterable[tuple[int, bool]]) -> PartIn
     for node in _below(tensor.grad_fn, outside, _MOST_OUTSIDE):
         found = _KEPT_IN_FP32.match(node.name())
         dtype = next((each.dtype for each in node._input_metadata), None) if found else None
-        if found and dtype in _HALVES:
+        if found and dtype in HALF_DTYPES:
             words = re.sub(r"(?<=[a-z])(?=[A-Z])", "_", found[1]).lower()
             return PartInHalf(words, dtype, node.metadata.get(PART_AT))
     return None
@@ -186,7 +182,8 @@ def went_backward(tensor: Tensor) -> bool:
 
     Parts of it, as 0.25 and 0.75 times the loss, are losses of their own.
     """
-    node = _scaled_loss(tensor)
+    below = (n for n in _nodes(tensor) if _KEY not in n.metadata and "ToCopy" not in n.name())
+    node = next(below, None)
     if node is None:
         return False
     before = _WENT_BACKWARD in node.metadata
@@ -207,19 +204,14 @@ def _terms(tensor: Tensor) -> Iterator[Any]:
             yield node
 
 
-def _scaled_loss(tensor: Tensor) -> Any:
-    """Return the node of a loss below what a scaler, or a cast, made of it."""
-    return next((n for n in _nodes(tensor) if _KEY not in n.metadata and "ToCopy" not in n.name()), None)
-
-
-def note_line(tensor: Any, what: str, line: tuple[str, int] | None) -> None:
+def note_line(tensor: Any, what: str, line: Line) -> None:
     """Write into the graph of a tensor on which line it was made (``MADE_AT``) or cast (``CAST_AT``)."""
     if isinstance(tensor, Tensor) and tensor.grad_fn is not None and line is not None:
         node: Any = tensor.grad_fn
         node.metadata[what] = line
 
 
-def line_of(tensor: Tensor, what: str) -> tuple[str, int] | None:
+def line_of(tensor: Tensor, what: str) -> Line:
     """Return the line that ``note_line`` has written near the end of a tensor's graph, None without one."""
     return next((node.metadata[what] for node in _nodes(tensor) if what in node.metadata), None)
 

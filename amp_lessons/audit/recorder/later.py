@@ -65,8 +65,10 @@ class Later:
         if isinstance(number, Tensor) and is_captured():
             self._number = None
         elif isinstance(number, Tensor):
-            if is_distributed(number):
-                number = _whole(number)
+            if is_distributed(number):  # all of it, or NaN: asking for the rest would send something
+                placements: Any = number.placements  # type: ignore[attr-defined]
+                held = all(each.is_replicate() for each in placements)
+                number = local(number) if held else torch.tensor(math.nan)
             alone = number.detach()
             self._number = float(alone.sum()) if lies_here(alone) else alone.sum().clone()
 
@@ -126,13 +128,6 @@ def read_together(numbers: Iterable[Later]) -> None:
         values = torch.stack([each._number for each in found.values()]).tolist()
         for each, value in zip(found.values(), values, strict=True):
             each._number = value
-
-
-def _whole(number: Any) -> Tensor:
-    """Return what a rank holds of a distributed number if that is all of it, else NaN: asking would send."""
-    if all(placement.is_replicate() for placement in number.placements):
-        return number.to_local()
-    return torch.tensor(math.nan)
 
 
 def scale_of(scaler: torch.amp.GradScaler) -> Later:

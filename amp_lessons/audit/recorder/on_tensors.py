@@ -23,11 +23,10 @@ from amp_lessons.audit.recorder import events, graph
 from amp_lessons.audit.recorder.averages import Averages, few_of
 from amp_lessons.audit.recorder.later import local, may_read
 from amp_lessons.audit.recorder.places import is_own, line_outside, own_line
-from amp_lessons.audit.recorder.recorder import Recorder
 from amp_lessons.audit.recorder.replacing import replaced, warning_as_ever
-from amp_lessons.precisions import HALVES
+from amp_lessons.audit.recorder.spies import Recorder
+from amp_lessons.precisions import HALF_DTYPES
 
-_HALVES = frozenset(HALVES.values())
 _WHOLE = frozenset((torch.int16, torch.int32, torch.int64))
 _PARTS = ("log_softmax", "softmax", "logsumexp", "exp", "log", "pow", "cumsum", "prod")
 _PRODUCTS = ("matmul", "mm", "bmm", "mv", "addmm", "baddbmm", "addmv", "addbmm")
@@ -54,25 +53,16 @@ def watching_tensors(recorder: Recorder) -> Iterator[None]:
     """Record what happens to tensors inside; compiled code would stumble over it."""
     spies = _Spies(recorder)
     with ExitStack() as stack, ExitStack() as functions:
-        for owner, name, after in spies.patches():
-            stack.enter_context(replaced(owner, name, partial(_then, recorder, after)))
-        read = partial(_then, recorder, spies.read, with_graph=True)
-        for name in ("item", "tolist", "__float__"):
-            stack.enter_context(replaced(Tensor, name, read))
-        for owner, name, after in spies.in_place():
-            stack.enter_context(replaced(owner, name, partial(_around, recorder, after)))
-        copied = partial(_around, recorder, spies.averages.copied, before=spies.averages.before_copy)
-        stack.enter_context(replaced(Tensor, "copy_", copied))
-        _watch_functions(recorder, spies, functions)
+        for owner, name, wrap in spies.methods():
+            stack.enter_context(replaced(owner, name, wrap))
+        _watch_functions(spies, functions)
         stack.enter_context(replaced(torch.jit, "script", partial(_aside, recorder, spies, functions)))
         yield
 
 
-def _watch_functions(recorder: Recorder, spies: _Spies, functions: ExitStack) -> None:
-    for owner, name, after in spies.functions():
-        functions.enter_context(replaced(owner, name, partial(_then, recorder, after)))
-    for owner, name, after in spies.functions_in_place():
-        functions.enter_context(replaced(owner, name, partial(_around, recorder, after)))
+def _watch_functions(spies: _Spies, functions: ExitStack) -> None:
+    for owner, name, wrap in spies.functions():
+        functions.enter_context(replaced(owner, name, wrap))
 
 
 def _aside(recorder: Recorder, spies: _Spies, functions: ExitStack, original: Any) -> Any:
@@ -94,7 +84,7 @@ def _aside(recorder: Recorder, spies: _Spies, functions: ExitStack, original: An
         finally:
             depth -= 1
             if depth == 0:
-                _watch_functions(recorder, spies, functions)
+                _watch_functions(spies, functions)
 
     return script
 
@@ -164,64 +154,63 @@ class _Sum:
 
 
 class _Spies:
-    """What is looked for in each call."""
+    """The spies, and what each looks for in a call."""
 
     def __init__(self, recorder: Recorder) -> None:
         self._recorder = recorder
         self._sums: dict[int, _Sum] = {}  # running ones
         self.averages = Averages(recorder)
 
-    def patches(self) -> Iterator[tuple[Any, str, Callable[..., None]]]:
-        """Yield what is replaced, and what looks at its result."""
-        for name in ("to", "half", "bfloat16"):
-            yield Tensor, name, self.cast
-        for name in ("__add__", "__radd__", "add"):
-            yield Tensor, name, self.added
-        for name in ("clamp", "clamp_min"):
-            yield Tensor, name, self.clamped
-        yield Tensor, "norm", self.measured
-        for name in ("__matmul__", "__rmatmul__"):
-            yield Tensor, name, self.product
+    def methods(self) -> Iterator[tuple[Any, str, Callable[[Any], Any]]]:
+        """Yield the methods of tensors that are replaced, and what makes their spies."""
+        for look, *names in (
+            (self.cast, "to", "half", "bfloat16"),
+            (self.added, "__add__", "__radd__", "add"),
+            (self.clamped, "clamp", "clamp_min"),
+            (self.measured, "norm"),
+            (self.product, "__matmul__", "__rmatmul__"),
+        ):
+            yield from ((Tensor, name, self._then(look)) for name in names)
+        for name in ("item", "tolist", "__float__"):
+            yield Tensor, name, self._then(self.read, with_graph=True)
+        for change, *names in (
+            (self.averages.lerped, "lerp_"),
+            (self._multiplied_in_place, "mul_", "__imul__"),
+            (self._divided_in_place, "div_", "__itruediv__"),
+            (self._added_in_place, "add_", "__iadd__"),
+            (self.averages.subtracted, "sub_", "__isub__"),
+        ):
+            yield from ((Tensor, name, self._around(change)) for name in names)
+        yield Tensor, "copy_", self._around(self.averages.copied, before=self.averages.before_copy)
 
-    def functions(self) -> Iterator[tuple[Any, str, Callable[..., None]]]:
-        """Yield the functions of PyTorch's that are replaced, and what looks at their results."""
-        yield torch, "arange", self.counted
-        yield torch, "where", self.chosen
-        yield torch, "norm", self.measured
-        yield torch.linalg, "vector_norm", self.measured
+    def functions(self) -> Iterator[tuple[Any, str, Callable[[Any], Any]]]:
+        """Yield the functions of PyTorch's that are replaced, and what makes their spies."""
+        yield torch, "arange", self._then(self.counted)
+        yield torch, "where", self._then(self.chosen)
+        yield torch, "norm", self._then(self.measured)
+        yield torch.linalg, "vector_norm", self._then(self.measured)
         for module in (torch, torch._C._nn):
             for name in filter(_names_a_loss, dir(module)):
-                yield module, name, self.lost
-        for owner in (torch, Tensor):
-            for name in ("mean", "sum"):
-                yield owner, name, self.lost
-            for name in ("nan_to_num", "nan_to_num_"):
-                yield owner, name, self.made_finite
-            for name in _PARTS:
-                yield owner, name, self.parted
-            for name in _PRODUCTS:
-                yield owner, name, self.product
+                yield module, name, self._then(self.lost)
+        for look, *names in (
+            (self.lost, "mean", "sum"),
+            (self.made_finite, "nan_to_num", "nan_to_num_"),
+            (self.parted, *_PARTS),
+            (self.product, *_PRODUCTS),
+        ):
+            yield from ((owner, name, self._then(look)) for owner in (torch, Tensor) for name in names)
         for name in ("einsum", "tensordot"):
-            yield torch, name, self.product
-
-    def in_place(self) -> Iterator[tuple[Any, str, Callable[..., None]]]:
-        """Yield what is replaced that changes its first argument, and what looks at the change."""
-        yield Tensor, "lerp_", self.averages.lerped
-        yield Tensor, "mul_", self._multiplied_in_place
-        yield Tensor, "__imul__", self._multiplied_in_place
-        for name in ("div_", "__itruediv__"):
-            yield Tensor, name, self._divided_in_place
-        yield Tensor, "add_", self._added_in_place
-        yield Tensor, "__iadd__", self._added_in_place
-        for name in ("sub_", "__isub__"):
-            yield Tensor, name, self.averages.subtracted
-
-    def functions_in_place(self) -> Iterator[tuple[Any, str, Callable[..., None]]]:
-        """Yield the functions of PyTorch's that change their first argument, and what looks at the change."""
-        yield torch, "_foreach_lerp_", self.averages.many_lerped
-        yield torch, "_foreach_add_", self.averages.many_added
+            yield torch, name, self._then(self.product)
+        yield torch, "_foreach_lerp_", self._around(self.averages.many_lerped)
+        yield torch, "_foreach_add_", self._around(self.averages.many_added)
         for name in ("_foreach_mul_", "_foreach_div_"):
-            yield torch, name, self._many_multiplied
+            yield torch, name, self._around(self._many_multiplied)
+
+    def _then(self, look: Callable[..., None], **how: Any) -> Callable[[Any], Any]:
+        return partial(_then, self._recorder, look, **how)
+
+    def _around(self, look: Callable[..., Any], **how: Any) -> Callable[[Any], Any]:
+        return partial(_around, self._recorder, look, **how)
 
     # --- losses, and gradients made finite
 
@@ -232,7 +221,7 @@ class _Spies:
 
     def parted(self, result: Any, *args: Any, **kwargs: Any) -> None:
         """Note where what may be a part of a loss was computed in 16 bits."""
-        if isinstance(result, Tensor) and result.dtype in _HALVES and result.grad_fn is not None:
+        if isinstance(result, Tensor) and result.dtype in HALF_DTYPES and result.grad_fn is not None:
             graph.note_line(result, graph.PART_AT, own_line())
 
     def made_finite(self, result: Any, *args: Any, **kwargs: Any) -> None:
@@ -253,20 +242,20 @@ class _Spies:
 
     def counted(self, result: Tensor, *args: Any, **kwargs: Any) -> None:
         """Report a range of numbers in 16 bits that lie less than their spacing apart."""
-        if result.dtype in _HALVES:
+        if result.dtype in HALF_DTYPES:
             self._tell_of_positions(result.numel(), result)
 
     def cast(self, result: Tensor, tensor: Tensor, *args: Any, **kwargs: Any) -> None:
         """Report whole numbers cast to 16 bits that do not hold them; note where a loss was cast."""
-        if result.dtype in _HALVES and result.grad_fn is not None and result.numel() == 1:
+        if result.dtype in HALF_DTYPES and result.grad_fn is not None and result.numel() == 1:
             graph.note_line(result, graph.CAST_AT, own_line())
         comparable = may_read(tensor) and 256 < tensor.numel() <= _MOST_COUNTED
-        if tensor.dtype in _WHOLE and result.dtype in _HALVES and comparable:
+        if tensor.dtype in _WHOLE and result.dtype in HALF_DTYPES and comparable:
             self._tell_of_positions(tensor.unique().numel(), result)
 
     def product(self, result: Any, *args: Any, **kwargs: Any) -> None:
         """See what autocast cast for a product: whole numbers in a row, or an optimizer's own."""
-        if not isinstance(result, Tensor) or result.dtype not in _HALVES:
+        if not isinstance(result, Tensor) or result.dtype not in HALF_DTYPES:
             return
         given = [each for one in args for each in (one if isinstance(one, (list, tuple)) else (one,))]
         cast = [each for each in given if isinstance(each, Tensor) and each.dtype == torch.float32]
@@ -304,7 +293,7 @@ class _Spies:
     def added(self, result: Tensor, tensor: Tensor, other: Any, *args: Any, **kwargs: Any) -> None:
         """Report a constant that vanishes or overflows, and a running sum that has stopped."""
         self.averages.added(result, tensor, other)
-        if not isinstance(result, Tensor) or result.dtype not in _HALVES:
+        if not isinstance(result, Tensor) or result.dtype not in HALF_DTYPES:
             return
         if isinstance(other, float) and _by_own_code():
             self._constant(other, result.dtype)
@@ -314,12 +303,12 @@ class _Spies:
     def clamped(self, result: Tensor, tensor: Tensor, *args: Any, **kwargs: Any) -> None:
         """Report a lower bound that is 0."""
         bound = kwargs.get("min", args[0] if args else None)
-        if result.dtype in _HALVES and isinstance(bound, float) and _by_own_code():
+        if result.dtype in HALF_DTYPES and isinstance(bound, float) and _by_own_code():
             self._constant(bound, result.dtype)
 
     def chosen(self, result: Tensor, *args: Any, **kwargs: Any) -> None:
         """Report a constant chosen that is inf."""
-        if isinstance(result, Tensor) and result.dtype in _HALVES and _by_own_code():
+        if isinstance(result, Tensor) and result.dtype in HALF_DTYPES and _by_own_code():
             for each in args[1:]:
                 if isinstance(each, float):
                     self._constant(each, result.dtype)
@@ -384,7 +373,7 @@ class _Spies:
 
     def _added_in_place(self, before: Any, tensor: Tensor, other: Any, **kwargs: Any) -> None:
         average = self.averages.added_to(before, tensor, other, **kwargs)
-        if not average and tensor.dtype in _HALVES and tensor.dim() == 0 and before is not None:
+        if not average and tensor.dtype in HALF_DTYPES and tensor.dim() == 0 and before is not None:
             self._summed(tensor, tensor, float(before), other)
 
 
@@ -395,9 +384,8 @@ def _names_a_loss(function: str) -> bool:
 
 def _by_own_code() -> bool:
     """Whether a person's own line made the call, and no library on the way."""
-    return is_own(
-        sys._getframe(4).f_code.co_filename
-    )  # of the spied call, of ``safely``, of ``read``, of this
+    caller = sys._getframe(4)  # of the spied call, of ``safely``, of ``read``, of this
+    return is_own(caller.f_code.co_filename)
 
 
 def _states_in(obj: Any, depth: int = 4) -> Iterator[str]:

@@ -12,20 +12,19 @@ import torch
 from torch import Tensor
 
 from amp_lessons.audit.recorder import events
+from amp_lessons.audit.recorder.autograd import CastCalls
 from amp_lessons.audit.recorder.breaking import BreakingLines
-from amp_lessons.audit.recorder.casts import CastCalls
 from amp_lessons.audit.recorder.gradients import parameters_of, sample_of
 from amp_lessons.audit.recorder.later import Later, may_read, scale_of
 from amp_lessons.audit.recorder.places import line_outside, own_line
 from amp_lessons.audit.recorder.shared import Known, Log, Part
-from amp_lessons.precisions import HALVES
+from amp_lessons.precisions import HALF_DTYPES
 
-_HALVES = frozenset(HALVES.values())
 _NONE = Later(None)
 
 
 class GradientCalls(Part):
-    """What is done to gradients between backward and the step: they are clipped, or set to zero.
+    """Gradients between backward and the step: they are clipped, or set to zero.
 
     ``on_cleared`` is called after they were set to zero.
     """
@@ -42,11 +41,8 @@ class GradientCalls(Part):
         scaler = self._known.scaler_on(parameters)
         self._here.clipped = True
         self._here.note("clip")
-        late = (
-            self._here.over
-            and not self._known.book.fresh(parameters)
-            and self._known.book.waiting(parameters)
-        )
+        book = self._known.book
+        late = self._here.over and not book.fresh(parameters) and book.waiting(parameters)
         self._log.record(
             events.Clipped,
             by_value=by_value,
@@ -56,28 +52,26 @@ class GradientCalls(Part):
             after_step=late,
         )
 
-    def clamped(self, tensors: Iterable[Tensor]) -> None:
+    def clamped(self, tensors: Tensor | Iterable[Tensor], *_: Any, **__: Any) -> None:
         """Record ``clamp_`` on tensors, which are gradients where ``clip_grad_value_`` calls it."""
         caller = sys._getframe(3).f_code.co_name  # of the spy, of ``safely``, of this
         if caller == "clip_grad_value_" and not self._here.clipped:
-            self.clipped(by_value=True, limit=math.nan, parameters=self._owners_of(tensors))
+            wanted = {id(each) for each in ([tensors] if isinstance(tensors, Tensor) else tensors)}
+            all_owned = [p for o in self._known.of_this_thread().values() for p in parameters_of(o)]
+            owners = [p for p in all_owned if id(p.grad) in wanted]
+            self.clipped(by_value=True, limit=math.nan, parameters=owners)
 
-    def sent_by(self, hook: str) -> None:
+    def sent_by(self, before: None, result: None, model: Any, state: Any, hook: Any) -> None:
         """Record by which hook DDP sends gradients, where that casts them to 16 bits."""
-        if "16_compress" in hook:
-            self._log.record(events.SummedInHalf, hook=hook)
+        name = getattr(hook, "__name__", "")
+        if "16_compress" in name:
+            self._log.record(events.SummedInHalf, hook=name)
 
-    def _owners_of(self, gradients: Iterable[Tensor]) -> list[Tensor]:
-        wanted = {id(gradient) for gradient in gradients}
-        return [
-            p for o in self._known.of_this_thread().values() for p in parameters_of(o) if id(p.grad) in wanted
-        ]
-
-    def cleared(self, parameters: Iterable[Tensor], optimizer: torch.optim.Optimizer | None = None) -> None:
-        """Record that gradients were set to zero, by their optimizer or by their model."""
-        if optimizer is not None:
-            self._known.used_here(optimizer)
-        parameters = list(parameters)
+    def cleared(self, before: None, result: None, by: Any, *_: Any, **__: Any) -> None:
+        """Record that gradients were set to zero by their optimizer or by their model."""
+        if isinstance(by, torch.optim.Optimizer):
+            self._known.used_here(by)
+        parameters = parameters_of(by) if isinstance(by, torch.optim.Optimizer) else list(by.parameters())
         self._record_dropped(parameters)
         if "zero_grad" not in self._here.since_backward():
             self._here.cleared_at = own_line()
@@ -90,20 +84,16 @@ class GradientCalls(Part):
         """Record gradients about to be cleared that nothing has used."""
         scaler = self._known.scaler_on(parameters)
         loss = self._here.loss.at_once()
-        untouched = not {"unscale_", "scaler.step", "update", "optimizer.step"} & set(
-            self._here.since_backward()
-        )
+        touching = {"unscale_", "scaler.step", "update", "optimizer.step"}
+        untouched = touching.isdisjoint(self._here.since_backward())
         broken = loss is not None and not math.isfinite(loss)
         if scaler is not None and untouched and broken and self._known.book.holds_all_scaled(parameters):
             scale = scale_of(scaler).at_once()
             self._log.record(events.OverflowDropped, scaler=id(scaler), scale=scale)
         for key, optimizer in self._known.of_this_thread().items():
-            if key not in self._known.stepped and self._known.book.unused(
-                parameters_of(optimizer), parameters
-            ):
-                self._log.record(
-                    events.Dropped, optimizer=key, moved=self._moved(key, parameters_of(optimizer))
-                )
+            own = parameters_of(optimizer)
+            if key not in self._known.stepped and self._known.book.unused(own, parameters):
+                self._log.record(events.Dropped, optimizer=key, moved=self._moved(key, own))
 
     def _moved(self, optimizer: int, parameters: list[Tensor]) -> bool:
         """Whether weights are other than when last asked: by some of their numbers, if they may be read."""
@@ -139,6 +129,10 @@ class OptimizerCalls(Part):
         self._closure_begins = closure_begins
         self._asked_before = _asked_of_accelerate()  # by a training that is over, or by whoever watches none
 
+    def made(self, before: None, result: None, optimizer: torch.optim.Optimizer, *_: Any, **__: Any) -> None:
+        """Watch an optimizer that was made."""
+        self._known.parameters_of(optimizer)
+
     def begins(self, optimizer: torch.optim.Optimizer, args: Any, kwargs: Any) -> None:
         """Record that an optimizer begins to step, whoever called it."""
         checked = self._known.checked.pop(id(optimizer), None)
@@ -154,10 +148,16 @@ class OptimizerCalls(Part):
         self._here.step_in_autocast = any(torch.is_autocast_enabled(p.device.type) for p in parameters[:1])
         self._here.note("optimizer.step")
         carried = self._known.carried(optimizer)
-        half = next((p for p in parameters if p.dtype in _HALVES), None)
+        half = next((p for p in parameters if p.dtype in HALF_DTYPES), None)
         change = self._known.book.change(parameters)
         added_up, made_at = self._known.means_added_up(optimizer)
         divided = change in ("by a factor", "undone") and not self._here.clipped
+        # gradients are inf or NaN, as the loss is: that is cheaper to ask, and does not suffice
+        loss = self._known.loss_of(optimizer).at_once()
+        broken = not closure and loss is not None and not math.isfinite(loss)
+        overflowed = broken and not self._known.book.all_finite(parameters)
+        nesting = torch.autocast_increment_nesting() - 1  # a context that is off keeps autocast's cache, too
+        torch.autocast_decrement_nesting()
         made_just_now = torch._C._current_graph_task_id() != -1  # a hook on a gradient asks, within backward
         self._log.record(
             events.StepAsked,
@@ -171,10 +171,10 @@ class OptimizerCalls(Part):
             fresh=made_just_now or self._known.book.fresh(parameters),
             waiting=made_just_now or self._known.book.waiting(parameters),
             by_closure=closure,
-            autocast=self._autocast_now(parameters),
+            autocast=self._here.step_in_autocast or (bool(parameters) and nesting > 0),
             change=change,
             undone_at=self._known.book.undone_at(parameters),
-            overflowed=not closure and self._overflowed(optimizer, parameters),
+            overflowed=overflowed,
             half=None if half is None else half.dtype,
             eps_vanishes=_vanishing_eps(optimizer),
             cleared_at=self._here.cleared_at,
@@ -210,15 +210,10 @@ class OptimizerCalls(Part):
         if self._here.lent:
             self._here.scaler, self._here.lent = None, False
 
-    def _overflowed(self, optimizer: torch.optim.Optimizer, parameters: list[Tensor]) -> bool:
-        """Whether gradients are inf or NaN, as the loss is: that is cheaper to ask, and does not suffice."""
-        loss = self._known.loss_of(optimizer).at_once()
-        return loss is not None and not math.isfinite(loss) and not self._known.book.all_finite(parameters)
-
     def look_before(self, optimizer: torch.optim.Optimizer) -> None:
         """Call ``before_step`` with what the step is about to apply."""
         scaler = self._here.scaler
-        halves = self._here.forward & _HALVES
+        halves = self._here.forward & HALF_DTYPES
         used = next(iter(halves)) if len(halves) == 1 else None
         scale = scale_of(scaler) if scaler is not None else self._known.carried(optimizer)
         self._before_step(optimizer, self._log.steps, self._known.carried(optimizer), scale, used)
@@ -278,12 +273,6 @@ class OptimizerCalls(Part):
                 optimizer=None if optimizer is None else id(optimizer),
             )
 
-    def _autocast_now(self, parameters: list[Tensor]) -> bool:
-        """Whether autocast is on, or an outer context is open that keeps its cache although it is off."""
-        nesting = torch.autocast_increment_nesting() - 1
-        torch.autocast_decrement_nesting()
-        return bool(parameters) and (nesting > 0 or torch.is_autocast_enabled(parameters[0].device.type))
-
 
 def _asked_of_accelerate() -> str:
     """Return the precision that Accelerate was asked for, "" where it is not in use."""
@@ -301,8 +290,8 @@ def _decay_of_halves(optimizer: torch.optim.Optimizer) -> float | None:
         float(group["lr"]) * group["weight_decay"]
         for group in optimizer.param_groups
         if isinstance(optimizer, torch.optim.AdamW) or group.get("decoupled_weight_decay")
-        if group["weight_decay"] and not group.get("fused") and {p.dtype for p in group["params"]} & _HALVES
-        if not isinstance(group["lr"], Tensor)
+        if group["weight_decay"] and not group.get("fused") and not isinstance(group["lr"], Tensor)
+        if any(p.dtype in HALF_DTYPES for p in group["params"])
     ]
     return max(parts, default=None)
 
@@ -314,7 +303,7 @@ def _vanishing_eps(optimizer: torch.optim.Optimizer) -> tuple[float, torch.dtype
     """
     for group in optimizer.param_groups:
         eps = None if group.get("fused") else group.get("eps")
-        for dtype in {p.dtype for p in group["params"]} & _HALVES:
+        for dtype in {p.dtype for p in group["params"]} & HALF_DTYPES:
             if eps and float(torch.tensor(eps, dtype=dtype)) == 0.0:
                 return float(eps), dtype
     return None

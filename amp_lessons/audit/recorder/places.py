@@ -61,14 +61,13 @@ def called_by_own_code() -> bool:
 def opened_by_library() -> bool:
     """Whether a library opened a context, not by a manager of its own that a person's code has entered."""
     frame = sys._getframe(1)
-    while frame is not None and _only_opens(frame.f_code):
+    while frame is not None:
+        code = frame.f_code
+        manager = code.co_flags & inspect.CO_GENERATOR and not is_own(code.co_filename)
+        if not manager and not code.co_filename.startswith(_HANDS_ON):
+            break
         frame = frame.f_back  # type: ignore[assignment]
     return frame is not None and not is_own(frame.f_code.co_filename)
-
-
-def _only_opens(code: CodeType) -> bool:
-    manager = code.co_flags & inspect.CO_GENERATOR and not is_own(code.co_filename)
-    return bool(manager) or code.co_filename.startswith(_HANDS_ON)
 
 
 @contextmanager
@@ -121,19 +120,8 @@ def place_of(line: _Line | None) -> Place | None:
     if line is None:
         return None
     file, number = line
-    return Place(_shown(file), number, linecache.getline(file, number).strip())
-
-
-def _shown(file: str) -> str:
-    cell = _cell_of(file)
-    if cell:
-        return cell
-    with_dots = os.path.relpath(file) if os.path.isabs(file) else file
-    return file if with_dots.startswith("..") else with_dots
-
-
-def _cell_of(file: str) -> str:
-    """Return the name that IPython gives a cell, "Cell In[3]", and nothing for other files."""
     shell = sys.modules.get("IPython") and sys.modules["IPython"].get_ipython()
-    name = shell.compile.format_code_name(file) if shell is not None else None
-    return " ".join(name) if name else ""
+    cell = shell.compile.format_code_name(file) if shell is not None else None  # ("Cell", "In[3]")
+    from_here = os.path.relpath(file) if os.path.isabs(file) else file
+    shown = " ".join(cell) if cell else file if from_here.startswith("..") else from_here
+    return Place(shown, number, linecache.getline(file, number).strip())

@@ -15,9 +15,8 @@ from amp_lessons.audit.recorder.gradients import parameters_of
 from amp_lessons.audit.recorder.later import Later, scale_of
 from amp_lessons.audit.recorder.optimizers import OptimizerCalls
 from amp_lessons.audit.recorder.shared import Known, Log, Part
-from amp_lessons.precisions import HALVES
+from amp_lessons.precisions import HALF_DTYPES
 
-_HALVES = frozenset(HALVES.values())
 _MOST_HELD = 4  # by an object that only hands on what it is given
 
 
@@ -36,14 +35,8 @@ def _found_inf(scaler: torch.amp.GradScaler, optimizer: Any) -> bool:
     return any(bool(each) for each in found.values())
 
 
-def _wants_closure(optimizer: Any) -> bool:
-    """Whether an optimizer cannot step without a closure."""
-    parameters = list(inspect.signature(type(optimizer).step).parameters.values())
-    return len(parameters) > 1 and parameters[1].default is inspect.Parameter.empty
-
-
 class ScalerCalls(Part):
-    """What scalers are made and called for; a step that one skips never reaches the optimizer's own hooks."""
+    """Calls of scalers; a step that one skips never reaches the optimizer's own hooks."""
 
     def __init__(self, log: Log, known: Known, optimizers: OptimizerCalls) -> None:
         super().__init__(log, known)
@@ -63,15 +56,17 @@ class ScalerCalls(Part):
             scale=scale_of(scaler).at_once(),
         )
 
-    def state_loaded(self, scaler: torch.amp.GradScaler, before: float | None) -> None:
+    def state_loading(self, scaler: torch.amp.GradScaler, state_dict: Any) -> float | None:
+        """Return the scale of a scaler that is about to be given a state, if that costs nothing."""
+        return scale_of(scaler).at_once()
+
+    def state_loaded(
+        self, before: float | None, result: None, scaler: torch.amp.GradScaler, state_dict: Any
+    ) -> None:
         """Record that a scaler was given the state of another; ``before`` was its scale."""
         now = scale_of(scaler).at_once()
         raised = before is not None and now is not None and now > before
         self._log.record(events.ScalerLoaded, scaler=id(scaler), raised=raised)
-
-    def _parameter_in_half(self) -> Tensor | None:
-        parameters = [] if self._here.optimizer is None else parameters_of(self._here.optimizer)
-        return next((each for each in parameters if each.dtype in _HALVES), None)
 
     def loss_given(self, scaler: torch.amp.GradScaler, outputs: Any) -> None:
         """Record what ``scaler.scale`` is given."""
@@ -96,7 +91,7 @@ class ScalerCalls(Part):
             cast_at=None if one is None else graph.line_of(one, graph.CAST_AT),
         )
 
-    def loss_scaled(self, scaler: torch.amp.GradScaler, scaled: Any) -> None:
+    def loss_scaled(self, before: None, scaled: Any, scaler: torch.amp.GradScaler, outputs: Any) -> None:
         """Mark what ``scaler.scale`` returned, so that a backward pass through it is known."""
         if scaler.is_enabled():
             for tensor in scaled if isinstance(scaled, (list, tuple)) else [scaled]:
@@ -120,7 +115,9 @@ class ScalerCalls(Part):
                 undone_at=self._known.book.undone_at(parameters),
             )
 
-    def unscaled(self, scaler: torch.amp.GradScaler, optimizer: torch.optim.Optimizer) -> None:
+    def unscaled(
+        self, before: None, result: None, scaler: torch.amp.GradScaler, optimizer: torch.optim.Optimizer
+    ) -> None:
         """Note that the gradients have their true size now."""
         if scaler.is_enabled():
             self._known.book.unscaled(parameters_of(optimizer))
@@ -133,9 +130,6 @@ class ScalerCalls(Part):
         self._here.stepped = False
         try:
             yield
-        except Exception:
-            raise
-        else:
             if not self._here.stepped and scaler.is_enabled():  # a disabled one calls the optimizer
                 self._log.safely(self._unseen, scaler, optimizer)
         finally:
@@ -145,7 +139,9 @@ class ScalerCalls(Part):
         self._here.note("scaler.step")
         self._here.optimizer = optimizer
         if closure is not None:
-            self._log.record(events.ClosureGiven, wants=_wants_closure(optimizer))
+            parameters = list(inspect.signature(type(optimizer).step).parameters.values())
+            needed = len(parameters) > 1 and parameters[1].default is inspect.Parameter.empty
+            self._log.record(events.ClosureGiven, wants=needed)
         self._known.parameters_of(optimizer)
 
     def _unseen(self, scaler: torch.amp.GradScaler, optimizer: Any) -> None:
@@ -163,12 +159,14 @@ class ScalerCalls(Part):
         happened = stands_in and not _found_inf(scaler, optimizer)
         self._optimizers.finish(stepped, id(scaler), scale_of(scaler), happened=happened)
 
-    def updating(self, scaler: torch.amp.GradScaler) -> float | None:
+    def updating(self, scaler: torch.amp.GradScaler, *_: Any, **__: Any) -> float | None:
         """Record that a scaler is about to change its scale; return it where that costs nothing."""
         self._here.note("update")
         return scale_of(scaler).at_once()
 
-    def updated(self, scaler: torch.amp.GradScaler, before: float | None) -> None:
+    def updated(
+        self, before: float | None, result: None, scaler: torch.amp.GradScaler, *_: Any, **__: Any
+    ) -> None:
         """Record that a scaler may have changed its scale."""
         self._known.updates[id(scaler)] += 1
         if scaler.is_enabled():
@@ -180,6 +178,8 @@ class ScalerCalls(Part):
         """Record that a scaler's method, or a backward pass, raised: perhaps one that had been before."""
         if isinstance(error, (RuntimeError, AssertionError, ValueError)):
             stepped = method == "step" and id(self._here.optimizer) in self._here.over_for
+            parameters = [] if self._here.optimizer is None else parameters_of(self._here.optimizer)
+            half = next((each for each in parameters if each.dtype in HALF_DTYPES), None)
             self._log.record(
                 events.Refused,
                 method=method,
@@ -188,5 +188,5 @@ class ScalerCalls(Part):
                 again=again or stepped,
                 called_before=tuple(self._here.called_before),
                 cleared_at=self._here.cleared_at,
-                cast_at=self._optimizers.casts.since(self._parameter_in_half()),
+                cast_at=self._optimizers.casts.since(half),
             )

@@ -1,4 +1,4 @@
-"""What the parts of a recorder share: its log, the calls of each thread, its optimizers and scalers."""
+"""State that the parts of a recorder share: its log, the calls of each thread, its optimizers and scalers."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ class Loss(NamedTuple):
 
 
 class Here(threading.local):
-    """What this thread has called since its last step, and what is under way in it; every thread has its own.
+    """Calls of one thread since its last step, and those under way.
 
     ``called`` holds the names of the calls of the round that a backward pass began, in order, and
     ``called_before`` those of the round before.

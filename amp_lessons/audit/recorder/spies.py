@@ -1,31 +1,81 @@
-"""Watch methods of PyTorch's classes: what is called is recorded, and runs as it would have run.
+"""Watch methods of PyTorch's classes: what is called becomes events, and runs as it would have run.
 
 Methods are replaced on the classes, so that every spelling and every import is seen, whenever it was made;
-leaving the context puts back exactly what was there.
+leaving the context puts back exactly what was there. A spy must never become the training's own exception,
+never change a number and never make a device wait. So what goes wrong in here is kept as one of the
+``troubles``, nothing is written to anybody's tensors, and numbers that lie on a device are kept there until a
+sampled step waits for it anyway.
 """
 
 from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, nullcontext
 from functools import partial
 from typing import Any
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 from torch.nn.modules.module import register_module_parameter_registration_hook
 from torch.nn.utils import clip_grad
 from torch.optim import lr_scheduler
 from torch.optim.optimizer import register_optimizer_step_post_hook, register_optimizer_step_pre_hook
 
-from amp_lessons.audit.recorder.casts import dtype_of
-from amp_lessons.audit.recorder.gradients import parameters_of
-from amp_lessons.audit.recorder.later import scale_of
-from amp_lessons.audit.recorder.recorder import Recorder
+from amp_lessons.audit.recorder import events
+from amp_lessons.audit.recorder.autograd import AutocastCalls, AutogradCalls, CastCalls, dtype_of
+from amp_lessons.audit.recorder.later import Later
+from amp_lessons.audit.recorder.optimizers import GradientCalls, OptimizerCalls
+from amp_lessons.audit.recorder.places import own_line
 from amp_lessons.audit.recorder.replacing import passing_over_spies, replaced
+from amp_lessons.audit.recorder.scalers import ScalerCalls
+from amp_lessons.audit.recorder.shared import Known, Log
+
+
+class Recorder(Log):
+    """Everything that a training calls, given to ``report`` as events, in order.
+
+    The spies call its parts, one for each kind of calls: ``scalers``, ``autocast``, ``autograd``,
+    ``gradients``, ``optimizers`` and ``casts``. What these share is ``known``. ``before_step``,
+    ``after_step`` and ``closure_begins`` are called as ``OptimizerCalls`` says, ``found_optimizer`` once for
+    each optimizer, ``cleared`` whenever gradients were set to zero.
+    """
+
+    def __init__(
+        self,
+        report: Callable[[events.Event], None],
+        before_step: Callable[[torch.optim.Optimizer, int, Later, Later, torch.dtype | None], None],
+        after_step: Callable[[torch.optim.Optimizer, events.StepDone, Later, Later, Later], None],
+        found_optimizer: Callable[[torch.optim.Optimizer], None],
+        cleared: Callable[[], None] = lambda: None,
+        closure_begins: Callable[[torch.optim.Optimizer], None] = lambda optimizer: None,
+    ) -> None:
+        super().__init__(report)
+        self.known = Known(self, found_optimizer)
+        self.casts = CastCalls(self, self.known)
+        self.optimizers = OptimizerCalls(
+            self, self.known, self.casts, before_step, after_step, closure_begins
+        )
+        self.gradients = GradientCalls(self, self.known, cleared)
+        self.scalers = ScalerCalls(self, self.known, self.optimizers)
+        self.autocast = AutocastCalls(self, self.known)
+        self.autograd = AutogradCalls(self, self.known, self.scalers.refused)
+
+    def is_scaled_gradient(self, tensor: Tensor) -> bool:
+        """Whether a tensor holds a gradient that is still multiplied by the loss scale."""
+        return self.known.book.is_scaled(tensor)
+
+    def evaluating(self, model: nn.Module) -> None:
+        """Note that a model is put into evaluation mode."""
+        self.here.evaluating_since = own_line()
+
+    def in_step(self) -> bool:
+        """Whether this thread is inside an optimizer's step."""
+        return self.here.stepping
+
 
 Spy = Callable[[Recorder, Callable[..., Any]], Callable[..., Any]]
+Look = Callable[[Recorder], Callable[..., Any]]
 
 
 @contextmanager
@@ -37,47 +87,74 @@ def spying(recorder: Recorder) -> Iterator[None]:
             stack.enter_context(replaced(owner, name, partial(spy, recorder)))
         late = partial(_spied_when_made, recorder, stack)
         stack.enter_context(replaced(torch.amp.GradScaler, "__init__", late))
-        registered = register_module_parameter_registration_hook(
-            lambda *called: recorder.safely(recorder.casts.registered, *called)
-        )
-        stack.callback(registered.remove)
-        before = register_optimizer_step_pre_hook(
-            lambda *called: recorder.safely(recorder.optimizers.begins, *called)
-        )
-        stack.callback(before.remove)
-        after = register_optimizer_step_post_hook(
-            lambda *called: recorder.safely(recorder.optimizers.ends, *called)
-        )
-        stack.callback(after.remove)
+        for register, observe in (
+            (register_module_parameter_registration_hook, recorder.casts.registered),
+            (register_optimizer_step_pre_hook, recorder.optimizers.begins),
+            (register_optimizer_step_post_hook, recorder.optimizers.ends),
+        ):
+            stack.callback(register(partial(recorder.safely, observe)).remove)
         yield
 
 
 def patches() -> Iterator[tuple[Any, str, Spy]]:
     """Yield what is replaced: an owner, the name of a method, and what makes the spy."""
-    for name, spy in _SCALER:
+    for name, spy in _scaler_spies():
         for scaler in _with_own(torch.amp.GradScaler, name):
             yield scaler, name, spy
     autocast = torch.amp.autocast_mode.autocast
     yield autocast, "__init__", _made_autocast
-    yield autocast, "__enter__", _entered_autocast
-    yield autocast, "__exit__", _left_autocast
+    yield autocast, "__enter__", _watched(after=lambda r: r.autocast.entered)
+    yield autocast, "__exit__", _watched(lambda r: r.autocast.left)
     yield torch.autograd, "backward", _backward
     engine = torch.autograd._engine_run_backward  # what ``grad`` calls, however that was imported
     yield torch.autograd, engine.__name__, _differentiated
     yield torch._vmap_internals, "_vmap", _batched  # of which ``grad`` makes use for ``is_grads_batched``
     yield clip_grad, "_clip_grads_with_norm_", _clipped_by_norm
-    yield torch.Tensor, "clamp_", _clamped
-    yield torch, "_foreach_clamp_min_", _foreach_clamped
-    yield torch.optim.Optimizer, "__init__", _made_optimizer
-    yield torch.optim.Optimizer, "zero_grad", _optimizer_zeroed
-    yield nn.Module, "zero_grad", _module_zeroed
-    yield nn.Module, "eval", _evaluating
-    yield nn.parallel.DistributedDataParallel, "register_comm_hook", _comm_hook
+    yield Tensor, "clamp_", _watched(lambda r: r.gradients.clamped)
+    yield torch, "_foreach_clamp_min_", _watched(lambda r: r.gradients.clamped)
+    yield torch.optim.Optimizer, "__init__", _watched(after=lambda r: r.optimizers.made)
+    yield torch.optim.Optimizer, "zero_grad", _watched(after=lambda r: r.gradients.cleared)
+    yield nn.Module, "zero_grad", _watched(after=lambda r: r.gradients.cleared)
+    yield nn.Module, "eval", _watched(lambda r: r.evaluating)
+    distributed = nn.parallel.DistributedDataParallel
+    yield distributed, "register_comm_hook", _watched(after=lambda r: r.gradients.sent_by)
     for cast in ("half", "bfloat16", "to"):
         yield nn.Module, cast, _module_cast
     for schedule in (lr_scheduler.LRScheduler, lr_scheduler.ReduceLROnPlateau):
         for kind in _with_own(schedule, "step"):
             yield kind, "step", _schedule_stepped
+
+
+def _scaler_spies() -> tuple[tuple[str, Spy], ...]:
+    return (
+        ("__init__", _made_scaler),
+        ("scale", _watched(lambda r: r.scalers.loss_given, lambda r: r.scalers.loss_scaled, "scale")),
+        ("unscale_", _watched(lambda r: r.scalers.unscaling, lambda r: r.scalers.unscaled, "unscale_")),
+        ("step", _stepped),
+        ("update", _watched(lambda r: r.scalers.updating, lambda r: r.scalers.updated, "update")),
+        ("load_state_dict", _watched(lambda r: r.scalers.state_loading, lambda r: r.scalers.state_loaded)),
+    )
+
+
+def _watched(before: Look | None = None, after: Look | None = None, refused: str = "") -> Spy:
+    """Make the spy of a method: ``before`` and ``after`` it, parts of the recorder look at its arguments.
+
+    ``after`` is also given what ``before`` has returned, and the method's result. Of a method of the name
+    ``refused`` it is recorded that it raised.
+    """
+
+    def spy(recorder: Recorder, original: Any) -> Any:
+        def watched(*args: Any, **kwargs: Any) -> Any:
+            noted = recorder.safely(before(recorder), *args, **kwargs) if before else None
+            with _refusals(recorder, refused) if refused else nullcontext():
+                result = original(*args, **kwargs)
+            if after:
+                recorder.safely(after(recorder), noted, result, *args, **kwargs)
+            return result
+
+        return watched
+
+    return spy
 
 
 def _with_own(base: type, name: str) -> Iterator[type]:
@@ -97,11 +174,11 @@ def _with_own(base: type, name: str) -> Iterator[type]:
 
 def _spied_when_made(recorder: Recorder, stack: ExitStack, original: Any) -> Any:
     """Watch kinds of scalers that were defined since, by a script itself or by what it imports."""
-    seen = {kind for name, _ in _SCALER for kind in _with_own(torch.amp.GradScaler, name)}
+    seen = {kind for name, _ in _scaler_spies() for kind in _with_own(torch.amp.GradScaler, name)}
 
     def watch(kind: type) -> None:
         seen.add(kind)
-        for name, spy in _SCALER:
+        for name, spy in _scaler_spies():
             if name in vars(kind):
                 stack.enter_context(replaced(kind, name, partial(spy, recorder)))
 
@@ -135,27 +212,6 @@ def _old_name(made: type, name: str) -> str:
     return f"{made.__module__.rsplit('.', 1)[0]}.{name}"
 
 
-def _scaled(recorder: Recorder, original: Any) -> Any:
-    def scale(self: Any, outputs: Any) -> Any:
-        recorder.safely(recorder.scalers.loss_given, self, outputs)
-        with _refusals(recorder, "scale"):
-            scaled = original(self, outputs)
-        recorder.safely(recorder.scalers.loss_scaled, self, scaled)
-        return scaled
-
-    return scale
-
-
-def _unscaled(recorder: Recorder, original: Any) -> Any:
-    def unscale_(self: Any, optimizer: Any) -> None:
-        recorder.safely(recorder.scalers.unscaling, self, optimizer)
-        with _refusals(recorder, "unscale_"):
-            original(self, optimizer)
-        recorder.safely(recorder.scalers.unscaled, self, optimizer)
-
-    return unscale_
-
-
 def _stepped(recorder: Recorder, original: Any) -> Any:
     def step(self: Any, optimizer: Any, *args: Any, **kwargs: Any) -> Any:
         closure = next((each for each in (*args, *kwargs.values()) if callable(each)), None)
@@ -163,35 +219,6 @@ def _stepped(recorder: Recorder, original: Any) -> Any:
             return original(self, optimizer, *args, **kwargs)
 
     return step
-
-
-def _updated(recorder: Recorder, original: Any) -> Any:
-    def update(self: Any, *args: Any, **kwargs: Any) -> None:
-        before = recorder.safely(recorder.scalers.updating, self)
-        with _refusals(recorder, "update"):
-            original(self, *args, **kwargs)
-        recorder.safely(recorder.scalers.updated, self, before)
-
-    return update
-
-
-def _loaded(recorder: Recorder, original: Any) -> Any:
-    def load_state_dict(self: Any, state_dict: Any) -> None:
-        before = recorder.safely(lambda: scale_of(self).at_once())
-        original(self, state_dict)
-        recorder.safely(recorder.scalers.state_loaded, self, before)
-
-    return load_state_dict
-
-
-_SCALER: tuple[tuple[str, Spy], ...] = (
-    ("__init__", _made_scaler),
-    ("scale", _scaled),
-    ("unscale_", _unscaled),
-    ("step", _stepped),
-    ("update", _updated),
-    ("load_state_dict", _loaded),
-)
 
 
 @contextmanager
@@ -215,23 +242,6 @@ def _made_autocast(recorder: Recorder, original: Any) -> Any:
             recorder.safely(recorder.autocast.old_spelling, _old_name(type(self), "autocast"))
 
     return __init__
-
-
-def _entered_autocast(recorder: Recorder, original: Any) -> Any:
-    def __enter__(self: Any) -> Any:  # noqa: N807
-        entered = original(self)
-        recorder.safely(recorder.autocast.entered, self)
-        return entered
-
-    return __enter__
-
-
-def _left_autocast(recorder: Recorder, original: Any) -> Any:
-    def __exit__(self: Any, *args: Any) -> Any:  # noqa: N807
-        recorder.safely(recorder.autocast.left)
-        return original(self, *args)
-
-    return __exit__
 
 
 def _backward(recorder: Recorder, original: Any) -> Any:
@@ -275,7 +285,7 @@ def _batched(recorder: Recorder, original: Any) -> Any:
 
 def _clipped_by_norm(recorder: Recorder, original: Any) -> Any:
     def clip(parameters: Any, max_norm: float, *args: Any, **kwargs: Any) -> None:
-        parameters = [parameters] if isinstance(parameters, torch.Tensor) else list(parameters)
+        parameters = [parameters] if isinstance(parameters, Tensor) else list(parameters)
         recorder.safely(
             recorder.gradients.clipped, by_value=False, limit=float(max_norm), parameters=parameters
         )
@@ -283,46 +293,6 @@ def _clipped_by_norm(recorder: Recorder, original: Any) -> Any:
         recorder.safely(recorder.known.book.clipped, parameters)
 
     return clip
-
-
-def _clamped(recorder: Recorder, original: Any) -> Any:
-    def clamp_(self: Any, *args: Any, **kwargs: Any) -> Any:
-        recorder.safely(recorder.gradients.clamped, [self])
-        return original(self, *args, **kwargs)
-
-    return clamp_
-
-
-def _foreach_clamped(recorder: Recorder, original: Any) -> Any:
-    def _foreach_clamp_min_(tensors: Any, *args: Any) -> None:
-        recorder.safely(recorder.gradients.clamped, tensors)
-        original(tensors, *args)
-
-    return _foreach_clamp_min_
-
-
-def _made_optimizer(recorder: Recorder, original: Any) -> Any:
-    def __init__(self: Any, *args: Any, **kwargs: Any) -> None:  # noqa: N807
-        original(self, *args, **kwargs)
-        recorder.safely(recorder.known.parameters_of, self)
-
-    return __init__
-
-
-def _optimizer_zeroed(recorder: Recorder, original: Any) -> Any:
-    def zero_grad(self: Any, *args: Any, **kwargs: Any) -> None:
-        original(self, *args, **kwargs)
-        recorder.safely(recorder.gradients.cleared, parameters_of(self), self)
-
-    return zero_grad
-
-
-def _module_zeroed(recorder: Recorder, original: Any) -> Any:
-    def zero_grad(self: Any, *args: Any, **kwargs: Any) -> None:
-        original(self, *args, **kwargs)
-        recorder.safely(recorder.gradients.cleared, list(self.parameters()))
-
-    return zero_grad
 
 
 def _module_cast(recorder: Recorder, original: Any) -> Any:
@@ -333,22 +303,6 @@ def _module_cast(recorder: Recorder, original: Any) -> Any:
         return made
 
     return cast
-
-
-def _evaluating(recorder: Recorder, original: Any) -> Any:
-    def eval(self: Any) -> Any:
-        recorder.safely(recorder.evaluating)
-        return original(self)
-
-    return eval
-
-
-def _comm_hook(recorder: Recorder, original: Any) -> Any:
-    def register_comm_hook(self: Any, state: Any, hook: Any) -> None:
-        original(self, state, hook)
-        recorder.safely(recorder.gradients.sent_by, getattr(hook, "__name__", ""))
-
-    return register_comm_hook
 
 
 def _schedule_stepped(recorder: Recorder, original: Any) -> Any:

@@ -1,1 +1,1 @@
-"""What people read of an audit: its findings and its numbers, as text, markdown, HTML and JSON."""
+"""Reports for people: the findings and the numbers of an audit, as text, markdown, HTML and JSON."""

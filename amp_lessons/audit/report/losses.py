@@ -1,4 +1,4 @@
-"""What each layer would lose in which format, over all steps that were looked at, and step by step."""
+"""Losses of each layer in each format, over all steps that were looked at, and step by step."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ from amp_lessons.scaling.fates import Census
 if TYPE_CHECKING:
     from amp_lessons.audit.report.report import Report
 
+_FEWER_BITS = ("fp16", "bf16", "fp8", "fp4", "float8")  # than mixed precision keeps weights and moments in
 By = Literal["count", "norm"]
 
 
@@ -30,7 +31,7 @@ class Loss:
 
 @dataclass(frozen=True)
 class LossMap:
-    """What layers lose at the steps that were looked at: a row for each of ``layers``, the worst first.
+    """Losses at the steps that were looked at: a row for each of ``layers``, the worst first.
 
     ``shares`` are None where a layer was not looked at; ``steps`` count from 0; there are ``total`` layers.
     """
@@ -134,7 +135,11 @@ def _row(layer: LayerSeen, skipped: Set[int]) -> LayerRow:
         losses={name: _together([step.censuses.get(name) for step in history]) for name in formats},
         zeros=_mean(step.zero_fraction for step in made),
         lost_updates=sum(updates) / len(updates) if updates else None,
-        unusual={what: dtype for what, dtype in layer.dtype_names.items() if _is_unusual(what, dtype)},
+        unusual={
+            what: dtype
+            for what, dtype in layer.dtype_names.items()
+            if what != "output" and dtype.startswith(_FEWER_BITS)  # outputs are meant to be in 16 bits
+        },
     )
 
 
@@ -146,8 +151,3 @@ def _together(censuses: Sequence[Census | None]) -> Loss | None:
     lost_norm = math.hypot(*(census.underflowed_norm or 0.0 for census in known))
     count = sum(census.underflowed for census in known)
     return Loss(count / at_stake, lost_norm / norm if norm else 0.0) if at_stake else None
-
-
-def _is_unusual(what: str, dtype: str) -> bool:
-    """Whether something is in fewer bits than mixed precision keeps it in; outputs are meant to be."""
-    return what != "output" and (dtype in ("fp16", "bf16") or dtype.startswith(("fp8", "fp4", "float8")))

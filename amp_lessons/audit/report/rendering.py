@@ -69,7 +69,8 @@ def what_ran(report: Report) -> Iterator[str]:
     ran, steps_seen = report.precision, report.steps
     if ran is None or not steps_seen:
         return
-    parts = [_say_autocast(ran, "by FSDP or by hand" if _in_shards(report) else "by hand")]
+    in_shards = any(layer.part or (report.ranks and not layer.replicated) for layer in report.layers.values())
+    parts = [_say_autocast(ran, "by FSDP or by hand" if in_shards else "by hand")]
     named = [item for layer in report.layers.values() for item in layer.dtype_names.items()]
     if weights := {dtype: None for name, dtype in named if "." not in name and name != "output"}:
         parts.append(f"weights in {listed(list(weights))}")
@@ -84,10 +85,6 @@ def what_ran(report: Report) -> Iterator[str]:
     if skipped := sum(not step.happened for step in steps_seen):
         parts.append(f"{skipped:,} of {len(steps_seen):,} steps skipped")
     yield f"What ran: {', '.join(parts)}."
-
-
-def _in_shards(report: Report) -> bool:
-    return any(layer.part or (report.ranks and not layer.replicated) for layer in report.layers.values())
 
 
 def _say_autocast(ran: PrecisionSeen, by_hand: str) -> str:

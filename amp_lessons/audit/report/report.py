@@ -10,20 +10,20 @@ from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
 from amp_lessons._base.render import InSections, Section
-from amp_lessons._base.typed_json import dumps, made, plain
+from amp_lessons._base.typed_json import dumps, made, of_schema, parsed, plain
 from amp_lessons.audit.explaining import Explanation
 from amp_lessons.audit.findings import Sighting
 from amp_lessons.audit.report import rendering
-from amp_lessons.audit.report.how import How
-from amp_lessons.audit.report.versions import SCHEMA, VERSION, current, parsed
-from amp_lessons.audit.seen import LayerSeen, Nonfinite, PrecisionSeen, RankSeen, StepSeen
+from amp_lessons.audit.seen import How, LayerSeen, Nonfinite, PrecisionSeen, RankSeen, StepSeen
 
+_SCHEMA, _WHAT = "amp-lessons audit report", "report of an audit"
+_VERSION = 2  # goes up when a key changes its meaning or goes away, not when one is added; 1 knew one process
 _Layers = Mapping[str, LayerSeen]
 
 
 @dataclass(frozen=True, repr=False)
 class Report(InSections):
-    """What is wrong with a training, as far as it was seen: mistakes first, then remarks.
+    """The mistakes of a training, as far as they were seen, then remarks, and the numbers behind them.
 
     ``every`` is the distance of the steps that were looked at closely; ``ended`` says how the training ended
     if it was by an exception, ``explanation`` what that means; ``not_seen`` says, a sentence each, what could
@@ -69,14 +69,19 @@ class Report(InSections):
 
     def to_dict(self) -> dict[str, Any]:
         """Return the report as plain numbers and words; dtypes are named, layers are listed."""
-        document = {"schema": SCHEMA, "version": VERSION, **plain(self)}
+        document = {"schema": _SCHEMA, "version": _VERSION, **plain(self)}
         return document | {"layers": list(document["layers"].values())}
 
     @classmethod
     def from_dict(cls, document: dict[str, Any]) -> Report:
         """Return the report that ``to_dict`` made a document of. Raises ValueError for anything else."""
+        document = of_schema(document, _WHAT, _SCHEMA, _VERSION)
         try:
-            return made(cls, current(document), {_Layers: _by_name}, unknown_too=True, whole=True)
+            document = _with_added(_of_version_2(document))
+        except (TypeError, AttributeError) as error:
+            raise ValueError(f"this report is damaged: {type(error).__name__}: {error}") from error
+        try:
+            return made(cls, document, {_Layers: _by_name}, unknown_too=True, whole=True)
         except TypeError as error:
             raise ValueError(f"this report is damaged: {error}") from error
 
@@ -87,7 +92,7 @@ class Report(InSections):
     @classmethod
     def from_json(cls, text: str) -> Report:
         """Return the report that ``as_json`` has written. Raises ValueError for anything else."""
-        return cls.from_dict(parsed(text))
+        return cls.from_dict(parsed(text, _WHAT))
 
     def opening(self) -> Iterator[str]:
         """Yield the answer: the verdict, what it costs, and what ran."""
@@ -101,3 +106,26 @@ class Report(InSections):
 def _by_name(entry: Any) -> _Layers:
     listed = made(tuple[LayerSeen, ...], entry, unknown_too=True, whole=True)
     return {layer.name: layer for layer in listed}
+
+
+def _of_version_2(document: dict[str, Any]) -> dict[str, Any]:
+    """Return a document of version 1 as one of version 2: that of a training of one process."""
+    if document["version"] == _VERSION:
+        return document
+    found = document.get("first_nonfinite")
+    return document | {
+        "findings": [each | {"ranks": []} for each in document.get("findings", [])],
+        "layers": [each | {"part": "", "replicated": False} for each in document.get("layers", [])],
+        "first_nonfinite": found | {"rank": None} if found else None,
+        "ranks": [],
+    }
+
+
+def _with_added(document: dict[str, Any]) -> dict[str, Any]:
+    """Return a document with the keys that the first reports of its version lack."""
+    added: dict[str, Any] = {"precision": None} | document
+    if added["precision"] is not None:
+        added["precision"] = {"by_hand": []} | added["precision"]
+    if isinstance(document.get("steps"), list):
+        added["steps"] = [{"backwards": 1} | step for step in document["steps"]]
+    return added

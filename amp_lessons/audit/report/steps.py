@@ -1,4 +1,4 @@
-"""What became of the steps, in a few words, of each optimizer and of each rank."""
+"""The steps in a few words, of each optimizer and of each rank."""
 
 from __future__ import annotations
 

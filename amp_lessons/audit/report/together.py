@@ -18,7 +18,7 @@ from amp_lessons.audit.findings import Finding, Sighting
 from amp_lessons.audit.report.report import Report
 from amp_lessons.audit.report.steps import by_optimizer, ranks_in_words, scale_path
 from amp_lessons.audit.rules.rows import order, sighting
-from amp_lessons.audit.seen import LayerSeen, LayerStep, Nonfinite, RankSeen, ScaleFrom, StepSeen
+from amp_lessons.audit.seen import LayerSeen, LayerStep, RankSeen, ScaleFrom, StepSeen
 from amp_lessons.scaling.fates import Census
 
 Ranks = Mapping[int, Report]
@@ -49,12 +49,15 @@ def joined(reports: Ranks, ended_first: Iterable[int] = ()) -> Report:
     by_end = [*ended_first, *(rank for rank in reports if rank not in set(ended_first))]
     unwell = [rank for rank in by_end if rank in reports and reports[rank].ended]
     lowest = next(iter(reports.values()))
+    first = ((rank, report.first_nonfinite) for rank, report in reports.items())
+    nonfinite = [replace(each, rank=rank) for rank, each in first if each is not None]
     return replace(
         lowest,
         findings=tuple(sorted([*parted(reports), *_findings(reports)], key=order)),
         steps=joined_steps(reports),
         layers=joined_layers(reports),
-        first_nonfinite=_first_nonfinite(reports),
+        # as one rank's report prefers it: of a forward pass, then the earliest
+        first_nonfinite=min(nonfinite, key=lambda each: (each.phase != "forward", each.step), default=None),
         ended="; ".join(f"rank {rank}: {reports[rank].ended}" for rank in unwell),
         explanation=next(filter(None, (reports[rank].explanation for rank in unwell)), None),
         not_seen=tuple(_not_seen(reports)),
@@ -71,21 +74,16 @@ def _findings(reports: Ranks) -> list[Sighting]:
             place = each.place
             key = each.code, place.file if place else "", place.line if place else 0
             known = found.get(key)
-            found[key] = replace(each, ranks=(rank,)) if known is None else _both(known, each, rank)
+            if known is None:
+                found[key] = replace(each, ranks=(rank,))
+                continue
+            found[key] = replace(
+                each if known.likely else known,
+                ranks=(*known.ranks, rank),
+                count=max(known.count, each.count),
+                first_step=min(known.first_step, each.first_step),
+            )
     return list(found.values())
-
-
-def _both(known: Sighting, other: Sighting, rank: int) -> Sighting:
-    surer = known if not known.likely else other
-    count, first_step = max(known.count, other.count), min(known.first_step, other.first_step)
-    return replace(surer, ranks=(*known.ranks, rank), count=count, first_step=first_step)
-
-
-def _first_nonfinite(reports: Ranks) -> Nonfinite | None:
-    """Return what one rank's report would prefer: that of a forward pass, then the earliest."""
-    found = ((rank, report.first_nonfinite) for rank, report in reports.items())
-    named = [replace(each, rank=rank) for rank, each in found if each is not None]
-    return min(named, key=lambda each: (each.phase != "forward", each.step), default=None)
 
 
 def _not_seen(reports: Ranks) -> Iterator[str]:
@@ -111,20 +109,14 @@ def _rank(rank: int, report: Report) -> RankSeen:
 
 def joined_steps(reports: Ranks) -> tuple[StepSeen, ...]:
     """Return the steps that any rank was asked for, each as all ranks together took it."""
-    holders = _holders(reports)
+    by_parts: dict[tuple[str, ...], int] = {}  # ranks that hold all of the model between them, nothing twice
+    for rank, report in reports.items():
+        by_parts.setdefault(tuple(layer.part for layer in report.layers.values()), rank)
     by_index: dict[int, dict[int, StepSeen]] = {}
     for rank, report in reports.items():
         for step in report.steps:
             by_index.setdefault(step.index, {})[rank] = step
-    return tuple(_step(by_index[index], holders) for index in sorted(by_index))
-
-
-def _holders(reports: Ranks) -> Collection[int]:
-    """Return ranks that hold all of the model between them, and nothing twice."""
-    by_parts: dict[tuple[str, ...], int] = {}
-    for rank, report in reports.items():
-        by_parts.setdefault(tuple(layer.part for layer in report.layers.values()), rank)
-    return by_parts.values()
+    return tuple(_step(by_index[index], by_parts.values()) for index in sorted(by_index))
 
 
 def _step(of_ranks: Mapping[int, StepSeen], holders: Collection[int]) -> StepSeen:
@@ -206,7 +198,8 @@ def parted(reports: Ranks) -> Iterator[Sighting]:
     reports = _of_one_model(reports)
     if len(reports) < 2:
         return
-    steps = dict(_shared_steps(reports))
+    shared = zip(*(report.steps for report in reports.values()), strict=False)  # that all ranks took
+    steps = {of_ranks[0].index: dict(zip(reports, of_ranks, strict=True)) for of_ranks in shared}
     skipped = _first_apart(steps, lambda step: step.happened)
     scaled = _first_apart(steps, lambda step: step.scale)
     applied, norms = _gradients_apart(reports)
@@ -237,12 +230,6 @@ def _of_one_model(reports: Ranks) -> Ranks:
     }
     first = next(iter(models.values()), [])
     return {rank: reports[rank] for rank, model in models.items() if model == first}
-
-
-def _shared_steps(reports: Ranks) -> Iterator[tuple[int, dict[int, StepSeen]]]:
-    """Yield the steps that all ranks took, in order."""
-    for steps in zip(*(report.steps for report in reports.values()), strict=False):
-        yield steps[0].index, dict(zip(reports, steps, strict=True))
 
 
 def _first_apart(steps: Mapping[int, Mapping[int, StepSeen]], of: Callable[[StepSeen], object]) -> int:

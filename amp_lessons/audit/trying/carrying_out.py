@@ -23,7 +23,7 @@ from amp_lessons._base.text.nearest import did_you_mean
 from amp_lessons.audit.numbers.naming import Names
 from amp_lessons.audit.recorder.gradients import parameters_of
 from amp_lessons.audit.recorder.replacing import replaced
-from amp_lessons.audit.trying.trial import Trial
+from amp_lessons.audit.trying import Trial
 from amp_lessons.autocast.islands import find_islands, in_fp32
 from amp_lessons.precisions import HALVES
 

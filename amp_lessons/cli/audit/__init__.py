@@ -13,15 +13,13 @@ import os
 import sys
 import tempfile
 from dataclasses import asdict
-from functools import partial
 from pathlib import Path
 
 from amp_lessons._base import files
 from amp_lessons._base.typed_json import dumps
 from amp_lessons.audit.log import is_of_lines, obstacle
 from amp_lessons.audit.report.report import Report
-from amp_lessons.audit.trying.outcome import Tried
-from amp_lessons.audit.trying.trial import RIGHT, Trial, trial_of
+from amp_lessons.audit.trying import RIGHT, Trial, Tried, trial_of
 from amp_lessons.cli import typed
 from amp_lessons.cli.audit import parent, ranks, trying
 from amp_lessons.cli.audit.parent import Options
@@ -34,7 +32,6 @@ _EPILOG = (
     "Under torchrun, `torchrun … -m amp_lessons audit SCRIPT`, each rank is audited, one report covers "
     "all, and all return one status. In a notebook use `with audit.watch(model) as seen:` instead."
 )
-_ONE_PROCESS = "--try runs the script in one process; start it without torchrun"
 _LAUNCHERS = ("torch.distributed.run", "torch.distributed.launch", "accelerate.commands.launch")
 
 
@@ -45,12 +42,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.set_defaults(after_dashes=[])
     parser.add_argument("script", nargs="?", metavar="SCRIPT", help="the Python file to run")
     parser.add_argument("-m", "--module", metavar="MODULE", help="run a module instead, as python -m does")
-    parser.add_argument(
-        "--steps",
-        type=typed.whole(),
-        metavar="N",
-        help="end it after N optimizer steps, skipped ones included",
-    )
+    steps = "end it after N optimizer steps, skipped ones included"
+    parser.add_argument("--steps", type=typed.whole(), metavar="N", help=steps)
     parser.add_argument(
         "--every",
         type=typed.whole(),
@@ -58,12 +51,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="K",
         help="look closely at every K-th step of each optimizer (default: 10)",
     )
-    parser.add_argument(
-        "--html", type=typed.file_to_write, metavar="FILE", help="write the report as a page with pictures"
-    )
-    parser.add_argument(
-        "--json", type=typed.file_to_write, metavar="FILE", help="write the report for programs to read"
-    )
+    typed.add_file(parser, "--html", "write the report as a page with pictures")
+    typed.add_file(parser, "--json", "write the report for programs to read")
     parser.add_argument(
         "--log",
         "--stream",
@@ -103,13 +92,15 @@ def run(args: argparse.Namespace) -> int:
     if (args.script is None) == (args.module is None):
         args.parser.error("name one script, or one module with -m")
     if obstacle := _obstacle(args):
-        print(f"amp-lessons audit: {obstacle}", file=sys.stderr)
-        return parent.NOT_RUN
+        return _not_run(obstacle)
     rank = ranks.of_environment(os.environ, args.shared)
     if rank is not None and args.tries is not None:
-        print(f"amp-lessons audit: {_ONE_PROCESS}", file=sys.stderr)
-        return parent.NOT_RUN
+        return _not_run("--try runs the script in one process; start it without torchrun")
     return _run_alone(args) if rank is None else _run_as_rank(args, rank)
+
+
+def _not_run(reason: object) -> int:
+    return typed.refuse(f"amp-lessons audit: {reason}", parent.NOT_RUN)
 
 
 def _run_alone(args: argparse.Namespace) -> int:
@@ -120,10 +111,9 @@ def _run_alone(args: argparse.Namespace) -> int:
         kept = Path(folder) / "report.json"
         options = _options(args, kept)
         status = parent.run_child(options, args.after_dashes)
-        report = parent.report_of(kept, _name(args), status)
+        report = _printed(args, parent.report_of(kept, _name(args), status))
         if args.tries is None:
-            return _publish(args, report, status)
-        report = _printed(args, report)
+            return _write(args, report, status)
         trials = trying.Trials(options, args.after_dashes, args.minutes, Path(folder))
         tried = trials.tried(report, args.tries)
     print(f"\n{tried}", file=sys.stderr)
@@ -134,20 +124,29 @@ def _run_as_rank(args: argparse.Namespace, rank: ranks.Rank) -> int:
     try:
         meeting = Meeting(rank)
     except OSError as error:
-        print(f"amp-lessons audit: the ranks cannot meet: {error}", file=sys.stderr)
-        return parent.NOT_RUN
+        return _not_run(f"the ranks cannot meet: {error}")
     if not rank.writes_files:
         args.json = args.html = None  # they are rank 0's, which may lie on the same disk
     if rank.number != 0:
         args.log = None
-    options = _options(args, meeting.kept)
-    return ranks.run(meeting, options, args.after_dashes, _name(args), partial(_publish, args))
+
+    def publish(report: Report, status: int) -> int:
+        return _write(args, _printed(args, report), status)
+
+    options = _options(args, meeting.kept_by(rank.number))
+    return ranks.run(meeting, options, args.after_dashes, _name(args), publish)
 
 
 def _options(args: argparse.Namespace, kept: Path) -> Options:
-    log = None if args.log is None else str(args.log.absolute())  # the script may go to another folder
-    trial = None if args.tries is None else asdict(Trial())  # as it is, and begun as the others will be
-    return Options(str(kept), args.every, args.steps, args.script, args.module, log, trial)
+    return Options(
+        kept=str(kept),
+        every=args.every,
+        steps=args.steps,
+        script=args.script,
+        module=args.module,
+        log=None if args.log is None else str(args.log.absolute()),  # the script may go to another folder
+        trial=None if args.tries is None else asdict(Trial()),  # as it is, and begun as the others will be
+    )
 
 
 def _trial(text: str) -> Trial:
@@ -170,32 +169,28 @@ def _name(args: argparse.Namespace) -> str:
     return f"-m {args.module}" if args.module else args.script
 
 
-def _publish(args: argparse.Namespace, report: Report, status: int) -> int:
-    """Print the report, write the files that were asked for, and return the exit status."""
-    return _write(args, _printed(args, report), status)
-
-
 def _printed(args: argparse.Namespace, report: Report) -> Report:
-    """Print the report and return it, with what was not seen because the script was ended."""
+    """Print the report and return it; it says what was not seen because the script was ended."""
     if args.steps and len(report.steps) >= args.steps:
-        ended = f"what comes after step {args.steps}, where --steps ended the script"
-        report = parent.and_not_seen(report, ended)
+        report = parent.and_not_seen(
+            report, f"what comes after step {args.steps}, where --steps ended the script"
+        )
     print(f"\n{report}", file=sys.stderr)
     return report
 
 
 def _write(args: argparse.Namespace, report: Report, status: int, tried: Tried | None = None) -> int:
+    """Write the files that were asked for, and return the exit status."""
     told = report.to_dict() | ({} if tried is None else {"tried": tried.as_dict()})
     try:
         if args.json:
             typed.write(args.json, dumps(told, indent=1) + "\n")
         if args.html:
-            from amp_lessons.audit.page.page import page  # it loads matplotlib
+            from amp_lessons.audit.page import page  # it loads matplotlib
 
             typed.write(args.html, page(report, *([] if tried is None else [tried.section()])))
     except OSError as error:
-        print(f"amp-lessons audit: {error}", file=sys.stderr)
-        return parent.NOT_RUN
+        return _not_run(error)
     return parent.exit_status(report, status)
 
 

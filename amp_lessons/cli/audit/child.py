@@ -10,6 +10,7 @@ import atexit
 import builtins
 import importlib.util
 import io
+import json
 import os
 import sys
 import threading
@@ -21,7 +22,7 @@ from importlib.abc import MetaPathFinder
 from importlib.machinery import ModuleSpec, SourceFileLoader
 from pathlib import Path
 from types import CodeType, ModuleType, TracebackType
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 from amp_lessons._base import files
 from amp_lessons.cli.audit.parent import INTERRUPTED, Options
@@ -34,15 +35,16 @@ _HERE = os.path.dirname(__file__)
 
 def main() -> None:
     """Do what the options in ``sys.argv`` say; the arguments behind them are the script's."""
-    options = Options.of_argument(sys.argv[1])
-    run_beside(LateAudit(options), lambda: _program(options), sys.argv[2:])
+    options = Options(**json.loads(sys.argv[1]))
+    read = module_program if options.module else script_program
+    run_beside(LateAudit(options), lambda: read(options.module or options.script or ""), sys.argv[2:])
 
 
 def run_beside(late: Late, program: Callable[[], Program], arguments: Sequence[str]) -> None:
     """Run a program while ``late`` watches it, and let it end as it would without."""
     # Registered first, so called last: when the script's threads and its own exit handlers have ended.
     atexit.register(late.end)
-    late.begin_with_torch()
+    when_imported("torch", late.begin)
     try:
         program().run(arguments)
     except SystemExit:
@@ -55,20 +57,6 @@ def run_beside(late: Late, program: Callable[[], Program], arguments: Sequence[s
         sys.exit(INTERRUPTED if isinstance(error, KeyboardInterrupt) else 1)
 
 
-class Late(Protocol):
-    """What watches a program from the moment at which it has imported PyTorch."""
-
-    def begin_with_torch(self) -> None:
-        """Begin once PyTorch has been imported."""
-
-    def end(self, error: BaseException | None = None) -> None:
-        """Keep all that was seen; a second call does nothing."""
-
-
-def _program(options: Options) -> Program:
-    return module_program(options.module) if options.module else script_program(options.script or "")
-
-
 def _without_ours(traceback: TracebackType | None) -> TracebackType | None:
     """Leave out the frames above the script, which it would not have had without the audit."""
     while traceback is not None and traceback.tb_frame.f_code.co_filename.startswith(_HERE):
@@ -78,7 +66,7 @@ def _without_ours(traceback: TracebackType | None) -> TracebackType | None:
 
 @dataclass(frozen=True)
 class Program:
-    """What is run: its code, what ``sys.argv[0]`` says, and the attributes of its ``__main__``."""
+    """A program to run: its code, what ``sys.argv[0]`` says, and the attributes of its ``__main__``."""
 
     code: CodeType
     name: str
@@ -138,55 +126,88 @@ class EnoughStepsError(SystemExit):
     """As many steps as were asked for: the script ends as by ``sys.exit(0)``, its ``finally`` included."""
 
 
-class LateAudit:
-    """The audit of the process that made it; in processes that fork from it, nothing happens."""
+class Late:
+    """Watch the process that made it, once that has imported PyTorch; processes that fork from it go alone.
 
-    def __init__(self, options: Options) -> None:
-        self._options = options
-        self._process = os.getpid()
+    Whoever derives from it says what is done on entering, to be undone by the ``stack``, and what is kept.
+    """
+
+    def __init__(self, steps: int | None) -> None:
+        self._steps, self._process, self._exit = steps, os.getpid(), os._exit
         self._stack = ExitStack()
-        self._seen: Seen | None = None
-        self._writing = threading.Lock()
-        self._next_s = 0.0  # by the monotonic clock
-        self._exit = os._exit
+        self._watches = False
 
-    def begin_with_torch(self) -> None:
-        """Begin once PyTorch has been imported."""
-        when_imported("torch", self._begin)
+    def enter(self, stack: ExitStack) -> None:
+        """Begin to watch."""
+        raise NotImplementedError
+
+    def keep(self) -> None:
+        """Write what was seen so far."""
+        raise NotImplementedError
+
+    def begin(self) -> None:
+        """Begin, in the process that is to be watched."""
+        if self.is_ours():
+            self.enter(self._stack)
+            self._watches = True
+            os._exit = self._exit_at_once
 
     def end(self, error: BaseException | None = None) -> None:
         """Stop watching, leave PyTorch as it was, and keep all that was seen; a second call does nothing."""
-        if not self._is_ours() or self._seen is None:
-            return
-        os._exit = self._exit
-        self._stack.__exit__(type(error) if error else None, error, error.__traceback__ if error else None)
-        self._keep()
-        self._seen = None
+        if self.is_ours() and self._watches:
+            self._watches = False
+            os._exit = self._exit
+            raised = (None, None, None) if error is None else (type(error), error, error.__traceback__)
+            self._stack.__exit__(*raised)
+            self.keep()
 
-    def _begin(self) -> None:
-        if not self._is_ours():
-            return
+    def stepped(self, index: int) -> None:
+        """End the script after as many steps as were asked for."""
+        if self._steps is not None and index + 1 >= self._steps:
+            raise EnoughStepsError(0)
+
+    def is_ours(self) -> bool:
+        """Whether this is the process that is watched."""
+        return os.getpid() == self._process
+
+    def _exit_at_once(self, status: int) -> Any:
+        """Stand in for ``os._exit``, by which nothing else of Python's is called."""
+        try:
+            self.end()
+        finally:
+            self._exit(status)
+
+
+class LateAudit(Late):
+    """The audit of a process."""
+
+    def __init__(self, options: Options) -> None:
+        super().__init__(options.steps)
+        self._options = options
+        self._seen: Seen | None = None
+        self._writing = threading.Lock()
+        self._next_s = 0.0  # by the monotonic clock
+
+    def enter(self, stack: ExitStack) -> None:
+        """Begin to watch, with one thing changed in a trial."""
         from amp_lessons import audit
 
         if self._options.trial is not None:
+            from amp_lessons.audit.trying import Trial
             from amp_lessons.audit.trying.carrying_out import carry_out
-            from amp_lessons.audit.trying.trial import Trial
 
             carry_out(Trial(**self._options.trial))
-        self._seen = self._stack.enter_context(audit.watch(every=self._options.every, log=self._options.log))
-        self._seen.listen(self._stepped)
-        os._exit = self._exit_at_once
-        self._keep()  # whoever is killed before the first step had imported PyTorch
+        self._seen = stack.enter_context(audit.watch(every=self._options.every, log=self._options.log))
+        self._seen.listen(self._listen)
+        self.keep()  # whoever is killed before the first step had imported PyTorch
 
-    def _stepped(self, index: int, sampled: bool) -> None:
-        if not self._is_ours():
-            return
-        if sampled and time.monotonic() >= self._next_s:
-            self._keep()
-        if self._options.steps is not None and index + 1 >= self._options.steps:
-            raise EnoughStepsError(0)
+    def _listen(self, index: int, sampled: bool) -> None:
+        if self.is_ours():
+            if sampled and time.monotonic() >= self._next_s:
+                self.keep()
+            self.stepped(index)
 
-    def _keep(self) -> None:
+    def keep(self) -> None:
         """Write what was seen so far, whole or not at all."""
         if self._seen is None or not self._writing.acquire(timeout=1):
             return
@@ -197,15 +218,6 @@ class LateAudit:
             self._next_s = now + _PAUSE * (now - start)
         finally:
             self._writing.release()
-
-    def _exit_at_once(self, status: int) -> Any:
-        """Stand in for ``os._exit``, by which nothing else of Python's is called."""
-        if self._is_ours():
-            self._keep()
-        self._exit(status)
-
-    def _is_ours(self) -> bool:
-        return os.getpid() == self._process
 
 
 def when_imported(name: str, then: Callable[[], None]) -> None:

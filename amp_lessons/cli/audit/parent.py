@@ -15,7 +15,7 @@ from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from types import FrameType
-from typing import Any, Protocol
+from typing import Any
 
 from amp_lessons.audit.report.report import Report
 
@@ -25,8 +25,6 @@ class Options:
     """Where the child keeps what it has seen, how closely it looks, when it ends, what it runs, and its log.
 
     ``trial`` says what it changes in the training (``audit.trying.Trial``), None to leave it alone.
-
-    These go to the child on its command line: a variable would reach the script's own children.
     """
 
     kept: str
@@ -37,22 +35,6 @@ class Options:
     log: str | None = None
     trial: dict[str, Any] | None = None
 
-    def as_argument(self) -> str:
-        """Return all of it as one argument."""
-        return json.dumps(asdict(self))
-
-    @classmethod
-    def of_argument(cls, argument: str) -> Options:
-        """Read what ``as_argument`` has written."""
-        return cls(**json.loads(argument))
-
-
-class Handed(Protocol):
-    """What is handed to the child, as one argument."""
-
-    def as_argument(self) -> str:
-        """Return all of it."""
-
 
 _POLL_S = 0.1
 _ENDS_BY_ITSELF_S = 5.0  # a script whose peer has gone: gloo's next call raises, and says more than a signal
@@ -60,13 +42,16 @@ _KILLED_AFTER_S = 30.0  # as torchrun does it
 _CHILD = "amp_lessons.cli.audit.child"
 
 
-def child_command(options: Handed, arguments: Sequence[str], child: str = _CHILD) -> list[str]:
-    """Return what starts a child: its module, what it is told, the script's arguments."""
-    return [sys.executable, "-m", child, options.as_argument(), *arguments]
+def child_command(options: Any, arguments: Sequence[str], child: str = _CHILD) -> list[str]:
+    """Return the command that starts a child: its module, its options, a dataclass, the script's arguments.
+
+    Options go on the command line, because a variable would reach the script's own children.
+    """
+    return [sys.executable, "-m", child, json.dumps(asdict(options)), *arguments]
 
 
 def run_child(
-    options: Handed,
+    options: Any,
     arguments: Sequence[str],
     peer_failed: Callable[[], bool] | None = None,
     child: str = _CHILD,
@@ -76,29 +61,20 @@ def run_child(
     It has this process's input, output, terminal and environment. Where ``peer_failed`` becomes true, it is
     ended too, if it does not end by itself. ``child`` is the module that runs it.
     """
-    command = child_command(options, arguments, child)
     sys.stdout.flush()
-    with (
-        _interruptions_left_to_the_script(),
-        subprocess.Popen(command) as process,
-        _handing_on(signal.SIGTERM, process),
-    ):
-        return process.wait() if peer_failed is None else _wait_among_peers(process, peer_failed)
+    with _started(child_command(options, arguments, child)) as process:
+        if peer_failed is None:
+            return process.wait()
+        while not _ends_within(_POLL_S, process) and not peer_failed():
+            pass
+        if not _ends_within(_ENDS_BY_ITSELF_S, process):
+            process.terminate()
+        if not _ends_within(_KILLED_AFTER_S, process):
+            process.kill()
+        return process.wait()
 
 
-def _wait_among_peers(child: subprocess.Popen[bytes], peer_failed: Callable[[], bool]) -> int:
-    while not _waited(child, _POLL_S):
-        if peer_failed():
-            break
-    if not _waited(child, _ENDS_BY_ITSELF_S):
-        child.terminate()
-    if not _waited(child, _KILLED_AFTER_S):
-        child.kill()
-    return child.wait()
-
-
-def _waited(child: subprocess.Popen[bytes], seconds: float) -> bool:
-    """Whether the child has ended, waiting so long for it."""
+def _ends_within(seconds: float, child: subprocess.Popen[bytes]) -> bool:
     try:
         child.wait(seconds)
     except subprocess.TimeoutExpired:
@@ -121,32 +97,27 @@ def outliving_sigterm() -> Iterator[threading.Event]:
 
 
 @contextmanager
-def _interruptions_left_to_the_script() -> Iterator[None]:
-    """Keep running at Ctrl-C, which the terminal sends to both: the script decides what becomes of it.
+def _started(command: Sequence[str]) -> Iterator[subprocess.Popen[bytes]]:
+    """Start the child, and leave signals to it until it has ended.
 
-    A handler, not SIG_IGN: what is ignored stays so in a child.
+    The terminal sends Ctrl-C to both, and the script decides what becomes of it; SIGTERM is passed on.
     """
-    before = signal.signal(signal.SIGINT, lambda *_: None)
+
+    def pass_on(received: int, frame: FrameType | None) -> None:
+        process.send_signal(received)
+        if callable(at_sigterm):
+            at_sigterm(received, frame)
+
+    at_ctrl_c = signal.signal(signal.SIGINT, lambda *_: None)  # SIG_IGN would stay so in the child
     try:
-        yield
+        with subprocess.Popen(command) as process:
+            at_sigterm = signal.signal(signal.SIGTERM, pass_on)
+            try:
+                yield process
+            finally:
+                signal.signal(signal.SIGTERM, at_sigterm)
     finally:
-        signal.signal(signal.SIGINT, before)
-
-
-@contextmanager
-def _handing_on(signum: signal.Signals, child: subprocess.Popen[bytes]) -> Iterator[None]:
-    """Pass a signal on to the child: whoever ends this process means the script."""
-
-    def hand_on(received: int, frame: FrameType | None) -> None:
-        child.send_signal(received)
-        if callable(before):
-            before(received, frame)
-
-    before = signal.signal(signum, hand_on)
-    try:
-        yield
-    finally:
-        signal.signal(signum, before)
+        signal.signal(signal.SIGINT, at_ctrl_c)
 
 
 CLEAN, MISTAKES, NOT_RUN = 0, 1, 2

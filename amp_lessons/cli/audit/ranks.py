@@ -65,22 +65,18 @@ def of_environment(variables: Mapping[str, str], shared: Path | None = None) -> 
         return None
     if shared is not None:
         return Rank(number, world_size, tuple(range(world_size)), shared / _meeting(variables))
-    first = number - local_rank
-    folder = Path(tempfile.gettempdir()) / _meeting(variables, _launcher(variables))
+    # torchrun gives each of its attempts on this machine a folder for errors
+    file = variables.get("TORCHELASTIC_ERROR_FILE", "")
+    launch = str(Path(file).parents[1]) if file and file != os.devnull else str(os.getppid())
+    first, folder = number - local_rank, Path(tempfile.gettempdir()) / _meeting(variables, launch)
     return Rank(number, world_size, tuple(range(first, first + here)), folder)
 
 
-def _meeting(variables: Mapping[str, str], launcher: str = "") -> str:
+def _meeting(variables: Mapping[str, str], launch: str = "") -> str:
     """Name what the ranks of one launch, and of one attempt of it, have in common, and others have not."""
     names = ("TORCHELASTIC_RUN_ID", "TORCHELASTIC_RESTART_COUNT", "MASTER_ADDR", "MASTER_PORT", "WORLD_SIZE")
-    said = "\n".join([*(variables.get(name, "") for name in names), launcher])
+    said = "\n".join([*(variables.get(name, "") for name in names), launch])
     return f"amp-lessons-audit-of-ranks-{hashlib.sha256(said.encode()).hexdigest()[:16]}"
-
-
-def _launcher(variables: Mapping[str, str]) -> str:
-    """Name the launch on this machine: ``torchrun`` gives each of its attempts a folder for errors."""
-    file = variables.get("TORCHELASTIC_ERROR_FILE", "")
-    return str(Path(file).parents[1]) if file and file != os.devnull else str(os.getppid())
 
 
 class Meeting:
@@ -96,20 +92,11 @@ class Meeting:
         self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         if hasattr(os, "getuid") and self._folder.stat().st_uid != os.getuid():
             raise PermissionError(f"{self._folder} belongs to somebody else")
-        self._forget()
-        self._record("began")
-
-    def _forget(self) -> None:
-        """Remove what a launch of the same name, which was killed, has left of this rank."""
-        number = self.rank.number
-        verdict = [self._folder / "verdict"] if number == self.rank.peers[0] else []
-        for path in (*(self._path(number, what) for what in ("ended", "left", "json")), *verdict):
+        # a launch of the same name, which was killed, may have left something of this rank
+        left = [self._path(rank.number, what) for what in ("ended", "left", "json")]
+        for path in [*left, *([self._folder / "verdict"] if rank.number == rank.peers[0] else [])]:
             path.unlink(missing_ok=True)
-
-    @property
-    def kept(self) -> Path:
-        """Where this rank's child keeps what it has seen."""
-        return self.kept_by(self.rank.number)
+        self._record("began")
 
     def kept_by(self, rank: int) -> Path:
         """Where a rank's child keeps what it has seen."""
@@ -146,13 +133,13 @@ class Meeting:
         """Record that this rank is done; the ``last`` one waits for the others, then removes the folder."""
         self._record("left")
         until = time.monotonic() + within_s
-        while last and time.monotonic() < until and not self._all_left():
-            time.sleep(0.02)
         if last:
+            while time.monotonic() < until and any(map(self._is_here, self.rank.peers)):
+                time.sleep(0.02)
             shutil.rmtree(self._folder, ignore_errors=True)
 
-    def _all_left(self) -> bool:
-        return all(self._path(rank, "left").exists() for rank in self.rank.peers if rank not in self.absent())
+    def _is_here(self, rank: int) -> bool:
+        return self._path(rank, "began").exists() and not self._path(rank, "left").exists()
 
     def _record(self, what: str, text: str = "") -> None:
         with contextlib.suppress(FileNotFoundError):  # the others have given this one up, and cleared away
@@ -177,22 +164,19 @@ def run(meeting: Meeting, options: Options, arguments: list[str], of: str, publi
         status = parent.run_child(options, arguments, meeting.one_failed)
         meeting.ended(status)
         leads = meeting.rank.number == meeting.rank.peers[0]
-        waits_for = (
-            (lambda: set(meeting.statuses()) == set(meeting.rank.peers)) if leads else _decided(meeting)
-        )
-        if not _wait(meeting, waits_for, hurried, _HURRIED_S if leads else 1.5 * _HURRIED_S) and not leads:
-            leads = meeting.rank.number == min(
-                meeting.statuses()
-            )  # the one that should have published is gone
+
+        def may_go_on() -> bool:
+            all_ended = set(meeting.statuses()) == set(meeting.rank.peers)
+            return all_ended if leads else meeting.verdict() is not None
+
+        came = _wait(meeting, may_go_on, hurried, _HURRIED_S if leads else 1.5 * _HURRIED_S)
+        if not came and not leads:  # the one that should have published is gone
+            leads = meeting.rank.number == min(meeting.statuses())
         if leads:
             meeting.decide(publish(*_joined(meeting, of)))
         decided = meeting.verdict()
         meeting.leave(last=leads)
     return parent.NOT_RUN if decided is None else decided
-
-
-def _decided(meeting: Meeting) -> Callable[[], bool]:
-    return lambda: meeting.verdict() is not None
 
 
 def _wait(meeting: Meeting, holds: Callable[[], bool], hurried: threading.Event, hurried_s: float) -> bool:
@@ -217,16 +201,13 @@ def _joined(meeting: Meeting, of: str) -> tuple[Report, int]:
     """Return the report of all ranks that were there, and the status of the one that failed first, else 0."""
     statuses, absent = meeting.statuses(), meeting.absent()
     came = [rank for rank in meeting.rank.peers if rank not in absent]
-    reports = {rank: _of_rank(meeting, rank, statuses.get(rank), of) for rank in came}
+    reports = {rank: parent.report_of(meeting.kept_by(rank), of, statuses.get(rank) or 0) for rank in came}
+    for rank in came:
+        if rank not in statuses and not reports[rank].ended:
+            ended = "it was killed without a word; what is said of it was seen before"
+            reports[rank] = replace(reports[rank], ended=ended)
     unseen = [f"{ranks_in_words(absent)}: nothing came; {_SHARED}"] if absent else []
     if meeting.rank.others:
         unseen.append(f"{ranks_in_words(meeting.rank.others)}, on other machines; {_SHARED}")
     report = parent.and_not_seen(joined(reports, ended_first=statuses), *unseen)
     return report, next((status for status in statuses.values() if status), 0)
-
-
-def _of_rank(meeting: Meeting, rank: int, status: int | None, of: str) -> Report:
-    report = parent.report_of(meeting.kept_by(rank), of, status or 0)
-    if status is None and not report.ended:
-        return replace(report, ended="it was killed without a word; what is said of it was seen before")
-    return report

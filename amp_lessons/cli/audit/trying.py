@@ -12,17 +12,15 @@ import math
 import subprocess
 import sys
 import time
-from collections.abc import Iterable, Iterator, MutableMapping, Sequence
+from collections.abc import MutableMapping, Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
-from typing import Any
 
 from amp_lessons.audit.findings import INPUT_OF
 from amp_lessons.audit.report.losses import layer_rows
 from amp_lessons.audit.report.report import Report
 from amp_lessons.audit.seen import AS_TRAINED
-from amp_lessons.audit.trying.outcome import AS_IT_IS, Run, Tried
-from amp_lessons.audit.trying.trial import Trial
+from amp_lessons.audit.trying import AS_IT_IS, Run, Trial, Tried
 from amp_lessons.cli.audit import parent
 from amp_lessons.cli.audit.parent import Options
 
@@ -53,23 +51,24 @@ class Trials:
         as_it_is = _run_of(AS_IT_IS, report, failed=report.ended)
         if problem := _obstacle(report):
             return Tried("", as_it_is, Run("fp32", failed=problem))
-        half = _half(report)
+        assert report.precision is not None
+        half = next(name for name in report.precision.autocast_names if name in _HALVES)
         fp32 = self._run("fp32", Trial(whole="fp32"))
         again = tuple(
             self._run(f"equal run {1 + seed}", Trial(nudge=seed, half=half)) for seed in range(1, 1 + _AGAIN)
         )
         tried = Tried(half, as_it_is, fp32, tuple(run for run in again if run.losses))
         if wanted or tried.something_to_gain:
-            trials = list(wanted) or self._suggested(report, half)
-            tried = replace(tried, others=tuple(self._others(trials)))
+            trials = dict.fromkeys(wanted or self._suggested(report, half))
+            others = (self._run(str(trial), trial) for trial in trials if str(trial) != "fp32")
+            tried = replace(tried, others=tuple(others))
         return replace(tried, left_out=tuple(self._left_out))
-
-    def _others(self, trials: Iterable[Trial]) -> Iterator[Run]:
-        return (self._run(str(trial), trial) for trial in dict.fromkeys(trials) if str(trial) != "fp32")
 
     def _suggested(self, report: Report, half: str) -> list[Trial]:
         """Return what is worth trying: another format, islands that help a single pass, the worst layers."""
-        searched = self._searched(half)
+        file = self._folder / "islands.json"  # with the names of the model's parts, and its device
+        run = self._run("a search for islands", Trial(islands=str(file), half=half))
+        searched = json.loads(file.read_text("utf-8")) if file.exists() and not run.failed else {}
         islands, parts = searched.get("islands", []), searched.get("parts", [])
         found = islands[:_MOST_ISLANDS]
         worst = [name for name in _worst(report) if name not in found]
@@ -80,12 +79,6 @@ class Trials:
             *(Trial(modules=(name,)) for name in modules),
             *([Trial(reduce=True)] if searched.get("device") == "cuda" else []),
         ]
-
-    def _searched(self, half: str) -> dict[str, Any]:
-        """Search the model for islands; return them, the names of the model's parts, and its device."""
-        file = self._folder / "islands.json"
-        run = self._run("a search for islands", Trial(islands=str(file), half=half))
-        return json.loads(file.read_text("utf-8")) if file.exists() and not run.failed else {}
 
     def _run(self, what: str, trial: Trial) -> Run:
         left_s = self._end_s - time.monotonic()
@@ -147,12 +140,6 @@ def _run_of(what: str, report: Report, failed: str) -> Run:
     steps = [step for step in report.steps if step.optimizer == 0]
     losses = tuple(float(math.nan if step.loss is None else step.loss) for step in steps)
     return Run(what, losses, sum(not step.happened for step in steps), failed)
-
-
-def _half(report: Report) -> str:
-    ran = report.precision
-    assert ran is not None
-    return next(name for name in ran.autocast_names if name in _HALVES)
 
 
 def _worst(report: Report) -> list[str]:

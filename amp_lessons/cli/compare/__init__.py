@@ -17,7 +17,6 @@ from typing import TYPE_CHECKING
 
 from amp_lessons.cli import typed
 from amp_lessons.cli.audit import parent
-from amp_lessons.cli.compare.options import Options
 
 if TYPE_CHECKING:
     from amp_lessons.audit.comparing.comparison import Comparison
@@ -51,19 +50,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         parser.add_argument(
             name, default="", metavar="TEXT", help=f"more arguments, of the {which} script only, in one text"
         )
-    parser.add_argument(
-        "--steps",
-        type=typed.whole(),
-        default=10,
-        metavar="N",
-        help="end each run after N optimizer steps (default: 10)",
-    )
-    parser.add_argument(
-        "--every",
-        type=typed.whole(),
-        metavar="K",
-        help="record every K-th step (default: the first three, and then ever rarer: 5, 9, 17, …)",
-    )
+    steps = "end each run after N optimizer steps (default: 10)"
+    parser.add_argument("--steps", type=typed.whole(), default=10, metavar="N", help=steps)
+    every = "record every K-th step (default: the first three, and then ever rarer: 5, 9, 17, …)"
+    parser.add_argument("--every", type=typed.whole(), metavar="K", help=every)
     parser.add_argument(
         "--no-noise", action="store_true", help="do not run the first once more, nudged: estimate instead"
     )
@@ -71,32 +61,39 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--record", type=typed.folder_to_write, metavar="FOLDER", help="keep the recordings in a folder"
     )
-    parser.add_argument(
-        "--html",
-        type=typed.file_to_write,
-        metavar="FILE",
-        help="write the comparison as a page with pictures",
-    )
-    parser.add_argument(
-        "--json", type=typed.file_to_write, metavar="FILE", help="write it for programs to read"
-    )
+    typed.add_file(parser, "--html", "write the comparison as a page with pictures")
+    typed.add_file(parser, "--json", "write it for programs to read")
 
 
 def run(args: argparse.Namespace) -> int:
     """Run both, print where they part, and return what ``add_arguments`` says."""
     if obstacle := _obstacle(args):
-        print(f"amp-lessons compare: {obstacle}", file=sys.stderr)
-        return _NOT_COMPARED
+        return typed.refuse(f"amp-lessons compare: {obstacle}", _NOT_COMPARED)
     with tempfile.TemporaryDirectory(prefix="amp-lessons-compare-") as folder:
         try:
             comparison = _compared(args, _sides(args), Path(folder))
             _publish(args, comparison, Path(folder))
         except (OSError, ValueError, _NotRunError) as error:
-            print(f"amp-lessons compare: {error}", file=sys.stderr)
-            return _NOT_COMPARED
+            return typed.refuse(f"amp-lessons compare: {error}", _NOT_COMPARED)
     if comparison.obstacle:
         return _NOT_COMPARED
     return _AS_EXPLAINED if comparison.as_explained else _PART
+
+
+@dataclass(frozen=True)
+class Options:
+    """The script, its precision ("" for its own), and where its recording is kept.
+
+    ``steps`` end it, every ``every``-th is recorded, for None ever rarer ones. ``between`` are the files of
+    two recordings by whose formats the run is nudged, none for a run that is only recorded.
+    """
+
+    kept: str
+    script: str
+    steps: int
+    every: int | None = None
+    precision: str = ""
+    between: tuple[str, ...] = ()
 
 
 class _NotRunError(Exception):
@@ -115,6 +112,9 @@ class _Side:
     @property
     def is_recording(self) -> bool:
         return Path(self.file).suffix == ".json"
+
+    def kept(self, folder: Path) -> Path:
+        return Path(self.file) if self.is_recording else folder / f"{self.name}.json"
 
 
 def _sides(args: argparse.Namespace) -> tuple[_Side, _Side]:
@@ -135,22 +135,18 @@ def _compared(args: argparse.Namespace, sides: tuple[_Side, _Side], folder: Path
         return compare(a, b, Recording.load(args.noise))
     if args.no_noise or sides[0].is_recording:
         return compare(a, b)
-    between = tuple(str(_kept(side, folder)) for side in sides)
-    nudged = _Side("nudged", sides[0].file, sides[0].arguments, sides[0].precision)
+    between = tuple(str(side.kept(folder)) for side in sides)
+    nudged = replace(sides[0], name="nudged")
     print(f"amp-lessons compare: running {nudged.file} once more, nudged", file=sys.stderr)
     steps = max(a.steps[:_NUDGED_STEPS], default=0) + 1
     return compare(a, b, _recorded(nudged, replace(options, steps=steps, between=between), folder))
-
-
-def _kept(side: _Side, folder: Path) -> Path:
-    return Path(side.file) if side.is_recording else folder / f"{side.name}.json"
 
 
 def _recorded(side: _Side, options: Options, folder: Path) -> Recording:
     """Return the recording of a side, made now unless it is one. Raises _NotRunError, OSError, ValueError."""
     from amp_lessons.audit.comparing.recording import Recording
 
-    kept = _kept(side, folder)
+    kept = side.kept(folder)
     if not side.is_recording:
         handed = replace(options, kept=str(kept), script=side.file, precision=side.precision)
         status = parent.run_child(handed, side.arguments, child=_CHILD)
@@ -167,7 +163,7 @@ def _publish(args: argparse.Namespace, comparison: Comparison, folder: Path) -> 
     if args.json:
         typed.write(args.json, comparison.as_json())
     if args.html:
-        from amp_lessons.audit.page.comparing import comparison_page  # it loads matplotlib
+        from amp_lessons.audit.page import comparison_page  # it loads matplotlib
 
         typed.write(args.html, comparison_page(comparison))
     if args.record:

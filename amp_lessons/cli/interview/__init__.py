@@ -7,22 +7,36 @@ colours, and with answers that come from a pipe. Each answer is kept before the 
 from __future__ import annotations
 
 import argparse
-import importlib
-import sys
 
-from amp_lessons.cli.interview import plan
+from amp_lessons.cli import typed
+from amp_lessons.cli.interview import answers, cards, code, drill, plan, rounds
 from amp_lessons.course.progress import ProgressError
 
-# name, help: the module of that name is imported when the command is called.
+# name, help, the function that declares its options, and the one that is called
 _WAYS = (
-    ("cards", "flash cards that come back when you would begin to forget them"),
-    ("mock", "a mock interview, with a clock and a report"),
-    ("code", "code under a clock: to write, to review, to debug"),
-    ("design", "a round of system design, whose constraints come in stages"),
-    ("drill", "questions of fifty seconds each, with numbers drawn by a seed"),
-    ("sheet", "one page with what to know by heart, to print"),
-    ("export", "the questions for Anki, or as a table"),
-    ("prove", "run the cell that shows that an answer is true"),
+    (
+        "cards",
+        "flash cards that come back when you would begin to forget them",
+        cards.add_arguments,
+        cards.run,
+    ),
+    ("mock", "a mock interview, with a clock and a report", rounds.add_mock, rounds.mock),
+    ("code", "code under a clock: to write, to review, to debug", code.add_arguments, code.run),
+    (
+        "design",
+        "a round of system design, whose constraints come in stages",
+        rounds.add_design,
+        rounds.design,
+    ),
+    (
+        "drill",
+        "questions of fifty seconds each, with numbers drawn by a seed",
+        drill.add_arguments,
+        drill.run,
+    ),
+    ("sheet", "one page with what to know by heart, to print", answers.add_sheet, answers.sheet),
+    ("export", "the questions for Anki, or as a table", answers.add_export, answers.export),
+    ("prove", "run the cell that shows that an answer is true", answers.add_prove, answers.prove),
 )
 
 
@@ -31,11 +45,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.set_defaults(way=None)
     plan.add_arguments(parser)
     ways = parser.add_subparsers(title="ways in", metavar="WAY")
-    for name, words in _WAYS:
-        module = importlib.import_module(f"{__name__}.{name}")
+    for name, words, add, go in _WAYS:
         way = ways.add_parser(name, help=words, description=f"{words[0].upper()}{words[1:]}.")
-        module.add_arguments(way)
-        way.set_defaults(way=module.run, parser=way)
+        add(way)
+        way.set_defaults(way=go, parser=way)
 
 
 def run(args: argparse.Namespace) -> int:
@@ -50,5 +63,4 @@ def run(args: argparse.Namespace) -> int:
     except BrokenPipeError:  # nobody reads any more: the business of cli.main
         raise
     except (ProgressError, ValueError, KeyError, OSError) as error:
-        print(error.args[0] if isinstance(error, KeyError) else error, file=sys.stderr)
-        return 1
+        return typed.refuse(error.args[0] if isinstance(error, KeyError) else error)

@@ -39,7 +39,10 @@ def run(args: argparse.Namespace) -> int:
     """Ask card after card until nothing is due, or nobody answers; each grade is kept at once."""
     deck = Deck(args.topic or interview.TOPICS, args.level or interview.LEVELS, new_a_day=args.new)
     if args.list:
-        return _list(deck)
+        for card in deck.cards:
+            due = f"due {card.due_at:%Y-%m-%d}" if card.due_at else "new"
+            print(f"{card.id:40}  {card.question.level:6}  {due}")
+        return 0
     say(f"{deck}. u takes your last grade back. {HOW_TO_LEAVE}")
     for exercise in exercises.due_for_repetition():
         say(f"An exercise is due, too: {exercise.id}, lesson {exercise.lesson}.")
@@ -92,10 +95,3 @@ def _practise(deck: Deck, card: Card) -> None:
     graded = deck.grade(card.id, grade)
     away = wait(graded.due_at - utc_now())
     say(" ".join(filter(None, [f"It comes back in {away}.", graded.message])))
-
-
-def _list(deck: Deck) -> int:
-    for card in deck.cards:
-        due = card.due_at
-        print(f"{card.id:40}  {card.question.level:6}  {f'due {due:%Y-%m-%d}' if due else 'new'}")
-    return 0

@@ -100,7 +100,10 @@ def _lead(coding: CodeRound, file: Path) -> bool:
         elif answer == "undo":
             say(coding.take_back())
         else:
-            _point(coding, answer)
+            try:
+                say(coding.point(answer))
+            except ValueError as error:
+                say(f"{error}.")
     return True
 
 
@@ -124,13 +127,6 @@ def _explain(coding: CodeRound) -> None:
         say("points at a bug: the number of its line, and the letter of its cause.", "  12 c  ")
         say("takes back what you pointed at last.", "  u     ")
     say("Enter alone checks the file where it has changed, and opens it where it has not.")
-
-
-def _point(coding: CodeRound, answer: str) -> None:
-    try:
-        say(coding.point(answer))
-    except ValueError as error:
-        say(f"{error}.")
 
 
 def _time(coding: CodeRound) -> str:

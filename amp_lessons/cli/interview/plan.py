@@ -10,7 +10,7 @@ from amp_lessons._base.text.words import counted
 from amp_lessons.cli import typed
 from amp_lessons.cli.interview.terminal import rule, say
 from amp_lessons.course import progress
-from amp_lessons.course.interview.plan import LEAST_MINUTES, Day, Item, Plan, plan
+from amp_lessons.course.interview.plan import LEAST_MINUTES, Plan, plan
 
 _MINUTES = 40
 
@@ -74,10 +74,13 @@ def _show(made: Plan, minutes: int) -> None:
     when = "today" if left == 0 else f"in {counted(left, 'day')}"
     say(f"Your interview is {when}, on {made.until:%A, %d %B}; {minutes} minutes a day.")
     if made.missed:
-        say(_about_missed(made))
+        last = f"{made.missed[-1]:%d %B}"
+        named = last if len(made.missed) == 1 else f"{len(made.missed)} days, the last of them {last}"
+        say(f"Nothing was done on {named}: the plan is made anew for the time that is left.")
     rule(f"today, {made.today.minutes} minutes")
     for item in made.today.items:
-        _show_item(item)
+        say(f"{item.minutes:2} min  {item.what}", "[x] " if item.done else "[ ] ", " " * 12)
+        say(item.how if item.traced else f"{item.how}   (NAME: {item.name})", " " * 12)
     if any(not item.traced and not item.done for item in made.today.items):
         say("Note what you have done where the course cannot see it: amp-lessons interview --done NAME")
     if any(not item.traced and item.done for item in made.today.items):
@@ -85,17 +88,12 @@ def _show(made: Plan, minutes: int) -> None:
     if made.days[1:]:
         rule("then")
     for day in made.days[1:]:
-        _show_day(day)
+        whats = "; ".join(f"{item.what}, {item.minutes} min" for item in day.items)
+        say(whats, f"{day.on:%a %d %b}  ", " " * 12)
     if made.left_out:
         rule("what does not fit any more")
         for item in made.left_out:
             say(f"{item.what} ({item.minutes} min)", "  ")
-
-
-def _about_missed(made: Plan) -> str:
-    days = made.missed
-    named = f"{days[-1]:%d %B}" if len(days) == 1 else f"{len(days)} days, the last of them {days[-1]:%d %B}"
-    return f"Nothing was done on {named}: the plan is made anew for the time that is left."
 
 
 def _marked(names: list[str], done: Mapping[str, str]) -> list[str]:
@@ -113,17 +111,6 @@ def _about_replaced(before: str, until: date, today: date) -> str:
         return ""
     again = f"amp-lessons interview --until {before}"
     return f"This replaces the plan until {date.fromisoformat(before):%A, %d %B}; to have that again: {again}"
-
-
-def _show_item(item: Item) -> None:
-    mark = "x" if item.done else " "
-    say(f"{item.minutes:2} min  {item.what}", f"[{mark}] ", " " * 12)
-    say(item.how if item.traced else f"{item.how}   (NAME: {item.name})", " " * 12)
-
-
-def _show_day(day: Day) -> None:
-    whats = "; ".join(f"{item.what}, {item.minutes} min" for item in day.items)
-    say(whats, f"{day.on:%a %d %b}  ", " " * 12)
 
 
 _WEEKDAYS = ("monday", "tuesday", "wednesday", "thursday", "friday", "saturday", "sunday")

@@ -55,15 +55,18 @@ def run(args: argparse.Namespace) -> int:
         if jupyterlab_installed():
             _refuse_unknown(args.passed_on)
             _refuse_ambiguity(args)
-        root, landing = _originals() if args.originals else _own_copy(args.folder)
+        if args.originals:
+            folder = original_lessons()
+            root, landing = folder.parent, f"{folder.name}/{FIRST}"
+        else:
+            root, landing = _own_copy(args.folder)
         here = surroundings.look()
         if here.in_hub or args.copy_only:
             print(f"The lessons are in {root}; begin with {landing}.")
         else:
             _start_jupyterlab([*server_options(root, landing), *_made_ready(args, here), *args.passed_on])
     except CannotOpenError as error:
-        print(error, file=sys.stderr)
-        return 1
+        return typed.refuse(error)
     return 0
 
 
@@ -136,11 +139,6 @@ def unwritable(error: OSError, folder: Path) -> CannotOpenError:
         f"{files.why_unwritable(error, folder)}. Nothing of yours was changed. "
         "Another folder can be named: amp-lessons lab FOLDER"
     )
-
-
-def _originals() -> tuple[Path, str]:
-    folder = original_lessons()
-    return folder.parent, f"{folder.name}/{FIRST}"
 
 
 def _own_copy(named: Path | None) -> tuple[Path, str]:

@@ -1,4 +1,4 @@
-"""What a machine makes necessary to open JupyterLab on it: root, ports, screens, ssh, containers, homes."""
+"""Needs of a machine on which JupyterLab is opened: root, ports, screens, ssh, containers, homes."""
 
 from __future__ import annotations
 

@@ -13,11 +13,11 @@ import torch.nn.functional as F
 
 from amp_lessons import audit
 from amp_lessons.audit.comparing.comparison import Comparison, OfModule, OfStep, Parting
-from amp_lessons.audit.comparing.movement import Movement
 from amp_lessons.audit.comparing.pairing import Apart
 from amp_lessons.audit.comparing.recording import How, Recording
-from amp_lessons.audit.comparing.report import as_text
-from amp_lessons.audit.page.comparing import comparison_page, modules_picture, steps_picture
+from amp_lessons.audit.comparing.whole_runs import Movement
+from amp_lessons.audit.page import comparison_page
+from amp_lessons.audit.page.drawings import modules_picture, steps_picture
 from tests.audit.trainings import perceptron
 
 
@@ -59,7 +59,7 @@ def said_of(**parting) -> str:
     half = Parting("1", "forward", 0, "output", 0.5, 0.0, None, 0.1, ("float32", "bfloat16"))
     comparison = audit.compare(recorded(), recorded(torch.bfloat16))
     first = replace(half, **parting)
-    return " ".join(as_text(replace(comparison, first=first, parted=first)).split())
+    return " ".join(str(replace(comparison, first=first, parted=first)).split())
 
 
 def test_what_came_in_is_said_where_something_did():

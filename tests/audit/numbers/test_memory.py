@@ -13,7 +13,7 @@ from torch import nn
 from torch.profiler import ProfilerActivity, profile, record_function
 
 from amp_lessons import audit
-from amp_lessons.audit.recorder.recorder import Recorder
+from amp_lessons.audit.recorder.spies import Recorder
 
 _MIB = 2**20
 _WIDTH = 1024

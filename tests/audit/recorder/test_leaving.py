@@ -29,7 +29,7 @@ from amp_lessons.audit.recorder.spies import patches
 
 OWNERS = [(owner, name) for owner, name, _ in patches()]
 _SPIES = _Spies(None)  # type: ignore[arg-type]
-for replaced in (_SPIES.patches, _SPIES.in_place, _SPIES.functions, _SPIES.functions_in_place):
+for replaced in (_SPIES.methods, _SPIES.functions):
     OWNERS += [(owner, name) for owner, name, _ in replaced()]
 OWNERS += [(torch, "compile"), (torch.jit, "script"), (warnings, "warn"), (warnings, "_showwarnmsg")]
 

@@ -7,8 +7,7 @@ import math
 import torch
 
 from amp_lessons.audit import Place, Report, Sighting, explain
-from amp_lessons.audit.report.how import How
-from amp_lessons.audit.seen import Frame, LayerSeen, LayerStep, Nonfinite, PrecisionSeen, StepSeen
+from amp_lessons.audit.seen import Frame, How, LayerSeen, LayerStep, Nonfinite, PrecisionSeen, StepSeen
 from amp_lessons.scaling import census
 
 CLIPPED = Sighting(

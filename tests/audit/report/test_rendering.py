@@ -12,7 +12,7 @@ import torch
 
 from amp_lessons import audit
 from amp_lessons.audit import Explanation, Finding, Report, Sighting, explain, rules
-from amp_lessons.audit.page.page import audit_page
+from amp_lessons.audit.page import audit_page
 from amp_lessons.audit.report import rendering
 from amp_lessons.audit.report.finding import entry_of
 from amp_lessons.audit.seen import LayerSeen, PrecisionSeen

@@ -11,8 +11,7 @@ import sys
 import pytest
 
 from amp_lessons._base.typed_json import dumps
-from amp_lessons.audit.trying.outcome import AS_IT_IS, Run, Tried
-from amp_lessons.audit.trying.trial import Trial, trial_of
+from amp_lessons.audit.trying import AS_IT_IS, Run, Trial, Tried, trial_of
 
 
 def run(what, last, start=2.0, steps=8):
@@ -153,7 +152,7 @@ def test_anything_else_is_refused_with_what_would_be_right(text):
 
 def test_neither_needs_pytorch():
     code = (
-        "import sys; from amp_lessons.audit.trying import outcome, trial; from amp_lessons.cli.audit "
+        "import sys; from amp_lessons.audit import trying; from amp_lessons.cli.audit "
         "import trying; print('torch' in sys.modules)"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)

@@ -17,6 +17,7 @@ from amp_lessons._base.text import prose
 from amp_lessons._base.text.tables import Shown
 from amp_lessons._base.text.words import MEASURED_MARK, fraction
 from amp_lessons.audit import Report, Seen, Sighting
+from amp_lessons.audit.page import report_of, say_format, say_worst
 from amp_lessons.audit.page.drawings import (
     CURVES_IN,
     HEIGHT_IN,
@@ -25,7 +26,6 @@ from amp_lessons.audit.page.drawings import (
     draw_timeline,
     map_height_in,
 )
-from amp_lessons.audit.page.page import report_of, say_format, say_worst
 from amp_lessons.audit.report.finding import entry_of
 from amp_lessons.audit.report.losses import By, formats_of, layer_curves, loss_map, used_format
 from amp_lessons.audit.report.steps import by_optimizer, remarks

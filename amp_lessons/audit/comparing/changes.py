@@ -1,6 +1,6 @@
-"""Nudge a run: change every number that passes by as much as rounding may, to see what becomes of it.
+"""Change a run on purpose: nudge every number that passes, or force a precision on it.
 
-This measures what a format explains, instead of guessing it: the first run is made once more, and all that
+Nudging measures what a format explains, instead of guessing it: the first run is made once more, and all that
 its modules take and return is multiplied by ``1 + eps·ξ``, with ``ξ`` drawn between -1 and 1 and ``eps`` of
 the coarser of the two runs' formats. That is about twice what rounding does. It is the idea of stochastic
 arithmetic, as CADNA and Verificarlo have it (Vignes, 1993; Denis, de Oliveira Castro and Petit, 2016).
@@ -10,19 +10,22 @@ from __future__ import annotations
 
 import math
 import random
+import threading
 import weakref
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from functools import cache, partial
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
+from torch.nn.modules.module import register_module_forward_hook, register_module_forward_pre_hook
 from torch.utils import _pytree
 
-from amp_lessons.audit.comparing.formats import coarsest, name_of, unit_roundoff
 from amp_lessons.audit.comparing.pairing import shared_formats
-from amp_lessons.audit.comparing.recording import Recording
+from amp_lessons.audit.comparing.recording import Recording, coarsest, name_of, unit_roundoff
 from amp_lessons.audit.recorder.later import is_batched, is_distributed
+from amp_lessons.precisions import HALF_DTYPES, precision
 
 _NOISE = 2**20  # numbers that are drawn once; each tensor begins at another of them
 _SEED = 20261125
@@ -34,9 +37,7 @@ class Nudge:
     def __init__(self, formats: Mapping[int, Sequence[str]]) -> None:
         self._formats = formats
         self._drawn = random.Random(_SEED)
-        self._moved: dict[
-            int, tuple[weakref.ref[Tensor], float]
-        ] = {}  # tensors that were nudged, by how much
+        self._moved: dict[int, tuple[weakref.ref[Tensor], float]] = {}  # nudged tensors, and by how much
 
     @classmethod
     def between(cls, a: Recording, b: Recording) -> Nudge:
@@ -50,7 +51,8 @@ class Nudge:
         return _pytree.tree_map_only(Tensor, partial(self._nudged, of_call), nest)
 
     def _nudged(self, of_call: str, tensor: Tensor) -> Tensor:
-        if not _can_be_nudged(tensor):
+        plain = tensor.layout == torch.strided and not is_batched(tensor) and not is_distributed(tensor)
+        if not (plain and tensor.is_floating_point() and tensor.itemsize > 1 and tensor.numel() > 0):
             return tensor
         eps = 2 * unit_roundoff(coarsest([of_call, name_of(tensor.dtype)]))
         before = self._moved.get(id(tensor))
@@ -101,18 +103,56 @@ def _times(here: Tensor, factors: Tensor, original: Tensor) -> Tensor:
     return here * factors if here is original else here.mul_(factors)
 
 
-def _can_be_nudged(tensor: Tensor) -> bool:
-    plain = tensor.layout == torch.strided and not is_batched(tensor) and not is_distributed(tensor)
-    return plain and tensor.is_floating_point() and tensor.itemsize > 1 and tensor.numel() > 0
-
-
 @cache
 def _factors(device: str, dtype: torch.dtype, eps: float) -> Tensor:
     """Return all factors twice in a row, so that most tensors take theirs without a copy."""
     drawn = torch.Generator("cpu").manual_seed(_SEED)
-    noise = (
-        torch.empty(_NOISE, dtype=torch.float32, device="cpu")
-        .uniform_(-1.0, 1.0, generator=drawn)
-        .to(device, dtype)
-    )
-    return noise.mul_(eps).add_(1.0).repeat(2)
+    noise = torch.empty(_NOISE, dtype=torch.float32, device="cpu").uniform_(-1.0, 1.0, generator=drawn)
+    return noise.to(device, dtype).mul_(eps).add_(1.0).repeat(2)
+
+
+class _Forced:
+    """Enters autocast where the outermost module begins, and leaves it where that ends."""
+
+    def __init__(self, dtype: torch.dtype | None) -> None:
+        self._dtype = dtype
+        self._here = threading.local()
+
+    def before(self, module: nn.Module, args: Any) -> None:
+        """Enter autocast before the outermost module; the backward pass repeats what was entered then."""
+        if torch.compiler.is_compiling() or getattr(self._here, "outermost", None) is not None:
+            return
+        if torch._C._current_graph_task_id() == -1:
+            tensors = [each for each in _pytree.tree_leaves(args) if isinstance(each, Tensor)]
+            device = next((each.device.type for each in [*module.parameters(), *tensors]), "cpu")
+            on = self._dtype is not None
+            self._here.outermost = module
+            self._here.entered = torch.autocast(device, dtype=self._dtype or torch.bfloat16, enabled=on)
+            self._here.entered.__enter__()
+
+    def after(self, module: nn.Module, args: Any, output: Any) -> Any:
+        """Leave it, and return what was computed in 16 bits as fp32, in which losses are computed."""
+        if torch.compiler.is_compiling() or getattr(self._here, "outermost", None) is not module:
+            return None
+        self._here.entered.__exit__(None, None, None)
+        self._here.outermost = None
+        if self._dtype is None:
+            return None
+        return _pytree.tree_map_only(Tensor, lambda t: t.float() if t.dtype in HALF_DTYPES else t, output)
+
+
+@contextmanager
+def forced(name: str) -> Iterator[None]:
+    """Run each outermost module inside under autocast in fp16 or bf16, or, for "fp32", with autocast off.
+
+    What the script itself says around its model does not count then; what the model says inside does. Raises
+    ValueError for another name.
+    """
+    forces = _Forced(precision(name).autocast_dtype)
+    before = register_module_forward_pre_hook(forces.before)
+    after = register_module_forward_hook(forces.after, always_call=True)
+    try:
+        yield
+    finally:
+        before.remove()
+        after.remove()

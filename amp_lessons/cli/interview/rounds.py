@@ -1,15 +1,18 @@
-"""Leading an interview in a terminal: what is asked, what is ticked, and at last what one would have said."""
+"""``amp-lessons interview mock`` and ``design``: an interview asked, ticked and reported in a terminal."""
 
 from __future__ import annotations
 
 import argparse
+import random
 import runpy
+import time
 from collections.abc import Callable
 from pathlib import Path
 
 from amp_lessons._base.text.words import counted
 from amp_lessons.cli import typed
 from amp_lessons.cli.interview.terminal import (
+    HOW_TO_LEAVE,
     InputOver,
     TakenBack,
     ask,
@@ -19,31 +22,74 @@ from amp_lessons.cli.interview.terminal import (
     say_list,
     started,
 )
-from amp_lessons.course import exercises
+from amp_lessons.course import exercises, interview
 from amp_lessons.course.exercises import Exercise
 from amp_lessons.course.exercises.report import rendering
-from amp_lessons.course.interview import Asked, MockReport
+from amp_lessons.course.interview import Asked, DesignRound, Mock, MockReport
 from amp_lessons.course.interview.estimates import read_number, verdict
 from amp_lessons.course.interview.mock import Interview, time_left
 
-HOW_IT_GOES = (
+_MOCK = (
     "Say each answer aloud. Then you see what a good one covers, and tick what you said; what is asked next "
     "depends on that. The model answer comes last. u takes back what you answered last."
 )
+_DESIGN = (
+    "Design aloud, or on paper; each stage brings a constraint. Then you see what a good answer covers, "
+    "and tick what you said. The model answers come after the last stage. u takes back what you ticked last."
+)
 
 
-def add_report_argument(parser: argparse.ArgumentParser) -> None:
-    """Declare the option that writes the report to a file."""
+def add_mock(parser: argparse.ArgumentParser) -> None:
+    """Declare the options of ``amp-lessons interview mock``."""
+    parser.add_argument("--level", choices=interview.LEVELS, default="senior", help="(default: senior)")
+    parser.add_argument("--topic", action="append", choices=interview.TOPICS, help="only these topics")
+    parser.add_argument("--minutes", type=typed.whole(5), default=45, help="how long it takes (default: 45)")
     parser.add_argument(
-        "--html", type=typed.file_to_write, metavar="FILE", help="write the report to FILE, to be printed"
+        "--seed", type=typed.whole(None), help="draw the same interview again (default: another each time)"
     )
+    _add_report(parser)
 
 
-def lead(begin: Callable[[], Interview], html: Path | None) -> int:
+def mock(args: argparse.Namespace) -> int:
+    """Lead a mock interview."""
+    seed = int(time.time()) if args.seed is None else args.seed
+    topics = tuple(args.topic or ())
+    on = f" on {', '.join(topics).replace('_', ' ')}" if topics else ""
+    say(f"Mock interview{on}, level {args.level}, {args.minutes} minutes, seed {seed}. {_MOCK}")
+    return _lead(lambda: Mock(args.level, args.minutes, seed, topics=topics), args.html)
+
+
+def add_design(parser: argparse.ArgumentParser) -> None:
+    """Declare the options of ``amp-lessons interview design``."""
+    known = ", ".join(f"{each.id} ({each.title[0].lower()}{each.title[1:]})" for each in interview.DESIGNS)
+    parser.add_argument(
+        "design",
+        nargs="?",
+        metavar="DESIGN",
+        choices=[each.id for each in interview.DESIGNS],
+        help=f"what to design: {known} (default: one of them, drawn)",
+    )
+    _add_report(parser)
+
+
+def design(args: argparse.Namespace) -> int:
+    """Lead a round of system design."""
+    chosen = args.design or random.choice(interview.DESIGNS).id
+    round = next(each for each in interview.DESIGNS if each.id == chosen)
+    say(f"System design: {round.title}, {len(round.stages)} stages, {round.minutes} minutes. {_DESIGN}")
+    return _lead(lambda: DesignRound(chosen), args.html)
+
+
+def _add_report(parser: argparse.ArgumentParser) -> None:
+    typed.add_file(parser, "--html", "write the report to FILE, to be printed")
+
+
+def _lead(begin: Callable[[], Interview], html: Path | None) -> int:
     """Begin an interview once somebody is ready; however it ends, the report is printed.
 
     Who ends it while something follows from a question reads what one would have said.
     """
+    say(HOW_TO_LEAVE)
     if not started("its clock"):
         return 0
     interview = begin()
