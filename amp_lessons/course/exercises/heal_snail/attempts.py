@@ -52,14 +52,14 @@ wrong(
 wrong(
     "without_a_scaler",
     "loss_not_scaled",
-    "no GradScaler",
+    "was not scaled",
     (SCALER, ""),
     (BACKWARD + STEP + UPDATE, "            loss.backward()\n            optimizer.step()\n"),
 )
 wrong(
     "old_scale_and_no_count",
     "scaler_recreated",
-    "counts clean steps from 0",
+    "made during training",
     (
         EPOCHS,
         EPOCHS + "    " + SCALER.replace("device_type,", "device_type, init_scale=scaler.get_scale(),"),

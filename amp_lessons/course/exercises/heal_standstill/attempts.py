@@ -23,7 +23,7 @@ wrong(
     "before scaler.unscale_",
     (UNSCALE + CLIP, CLIP + UNSCALE),
 )
-wrong("clipping_taken_out", "not_clipped", "not clipped", (UNSCALE + CLIP, ""))
+wrong("clipping_taken_out", "not_clipped", "was not called", (UNSCALE + CLIP, ""))
 wrong("clipped_after_the_step", "clip_after_step", "after the step", (UNSCALE + CLIP + STEP, STEP + CLIP))
 wrong(
     "clipped_after_the_step_unscaled",
@@ -51,13 +51,13 @@ wrong(
 wrong(
     "threshold_times_the_first_scale",
     "not_clipped",
-    "threshold above it",
+    "was called to clip one",
     (UNSCALE + CLIP, CLIP.replace("max_norm)", "max_norm * 2.0**16)")),
 )
 wrong(
     "each_by_itself",
     "not_clipped",
-    "only some of the parameters",
+    "then one of norm",
     (
         CLIP,
         CLIP.replace(
@@ -68,13 +68,13 @@ wrong(
 wrong(
     "by_another_norm",
     "not_clipped",
-    "norm_type",
+    "was called to clip one",
     (CLIP, CLIP.replace("max_norm)", "max_norm, norm_type=float('inf'))")),
 )
 wrong(
     "in_the_first_call_alone",
     "not_clipped",
-    "was applied although max_norm is",
+    "was not called",
     ("device_type, dtype):", "device_type, dtype, done=[]):"),
     (CLIP, "            if not done:\n    " + CLIP + "                done.append(True)\n"),
 )
@@ -94,13 +94,13 @@ wrong("unscaled_twice", "unscale_twice", "twice", (UNSCALE, UNSCALE * 2))
 wrong(
     "threshold_divided",
     "clip_before_unscale",
-    "twice",
+    "too much was clipped",
     (UNSCALE + CLIP, CLIP.replace("max_norm)", "max_norm / scaler.get_scale())")),
 )
 wrong(
     "clips_values_instead",
     "not_clipped",
-    "not by its total norm",
+    "was not called",
     (CLIP, CLIP.replace("norm_(", "value_(", 1)),
 )
 wrong(
@@ -111,8 +111,8 @@ wrong(
 )
 wrong(
     "threshold_raised",
-    "clip_before_unscale",
-    "without",
+    "wrong_max_norm",
+    "was called to clip one",
     (UNSCALE + CLIP, CLIP.replace("max_norm)", "max_norm * 1000)")),
 )
 

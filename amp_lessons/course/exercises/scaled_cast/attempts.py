@@ -46,7 +46,7 @@ wrong(
     "one number as scale",
     (AMAX, "x.abs().amax(-1, keepdim=True) if x.numel() else x.new_zeros(())"),
 )
-wrong("signs_forgotten", "saturates", "largest number", (AMAX, "x.max() if x.numel() else x.new_zeros(())"))
+wrong("signs_forgotten", "saturates", "above 448", (AMAX, "x.max() if x.numel() else x.new_zeros(())"))
 wrong("mean_decides", "saturates", "lands at", (AMAX, "x.abs().mean() if x.numel() else x.new_zeros(())"))
 wrong(
     "mean_decides_and_clamps",
