@@ -270,14 +270,16 @@ def test_a_checkpoint_names_the_random_numbers_that_gpus_draw():
 
 
 # --- 09: FP8 and FP4
-def test_further_down_in_the_table_of_recipes_fewer_numbers_share_a_scale():
+def test_further_down_in_the_table_of_recipes_fewer_activations_and_gradients_share_a_scale():
     rows = [each.split("|") for each in text("09", "map").splitlines() if each.startswith("| `")]
     shared = [row[3].split(";")[0].strip() for row in rows]
     words = {"the tensor": 10**6, "the same": 10**6, "a row": 4096}
     sizes = [words.get(each) or math.prod(map(int, each.split("×"))) for each in shared]
     assert len(sizes) == 7
     assert sizes == sorted(sizes, reverse=True)
-    assert "Read down: fewer and fewer numbers share a scale." in text("09", "map")
+    assert "For activations and gradients read down: fewer and fewer numbers share a scale." in text(
+        "09", "map"
+    )
 
 
 @pytest.mark.skipif(TORCH < (2, 13), reason="saturates from 2.13 on")
@@ -339,11 +341,15 @@ def test_the_range_that_the_lesson_and_its_verdict_name_is_that_of_the_published
     )
     speeds = [float(said) for *_, said in rows]
     assert [f"{float(after) / float(before):.2f}" for before, after, _ in rows] == [said for *_, said in rows]
-    on_h100, rowwise_there, _, nanochat, rowwise = speeds
+    on_h100, rowwise_there, _, on_b200, rowwise_on_b200, nanochat, rowwise = speeds
     assert on_h100 > rowwise_there
+    assert on_b200 == max(speeds)
+    assert f"`rowwise` gained {rowwise_on_b200 - 1:.0%}".replace("%", " %") in text("09", "choose")
     assert nanochat > 1 > rowwise
     assert "`tensorwise`, faster in the runs listed below" in text("09", "choose")
     low, high = min(speeds), max(speeds)
     assert f"between {low:.2f}x and {high:g}x" in text("09", "verdict-run")
     assert f"nanochat's {low:.2f}x (rowwise) to torchao's {high:g}x (tensorwise)" in text("09", "verdict-why")
-    assert f"listed below are {low:.2f} to {high:g} times as fast as bf16" in text("09", "buys-why")
+    assert f"listed below, of up to 8B weights, are {low:.2f} to {high:g} times as fast as bf16" in text(
+        "09", "buys-why"
+    )

@@ -34,7 +34,7 @@ class Choice:
 CHOICES = (
     Choice(("L4", "RTX 4090"), "rowwise", "Float8CurrentScaling()"),
     Choice(("H100 SXM", "H200 SXM"), "rowwise", "Float8CurrentScaling()"),
-    Choice(("B200 SXM",), "rowwise", "MXFP8BlockScaling()"),
+    Choice(("B200 SXM",), "tensorwise", "MXFP8BlockScaling()"),
     Choice(("MI300X", "MI350X"), "tensorwise", ""),
 )
 

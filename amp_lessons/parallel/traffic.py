@@ -69,9 +69,9 @@ def communication(
       dtype that they have: there is no ``reduce_dtype``.
     - a function of model and mesh that returns the model, distributed as it likes, with its own dtypes.
 
-    Bytes are those of the algorithms that send the fewest (``sent_bytes``). Raises TypeError or ValueError
-    for other arguments, RuntimeError in a process that is a rank already, and NotImplementedError for a
-    strategy of your own that calls other collectives than those.
+    Bytes are those of rings (``sent_bytes``). Raises TypeError or ValueError for other arguments,
+    RuntimeError in a process that is a rank already, and NotImplementedError for a strategy of your own that
+    calls other collectives than those.
     """
     dtypes = {"param_dtype": param_dtype, "reduce_dtype": reduce_dtype}
     _check_each(model, world_size, strategy, dtypes, plan, loss_fn)

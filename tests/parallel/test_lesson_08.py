@@ -232,3 +232,52 @@ def test_plain_parameters_beside_dtensors_are_refused_by_scaler_and_clipping_alo
     said = parallel.run(beside_dtensors, 2, call)[0]
     assert ("got mixed torch.Tensor and DTensor" in said) is raises
     assert audit.explain(said or "nothing").known is raises
+
+
+class TimesABuffer(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.layer = torch.nn.Linear(4, 4)
+        self.register_buffer("factors", torch.ones(4))
+
+    def forward(self, x):
+        return self.layer(x * self.factors)
+
+
+def what_fsdp2_refuses():
+    """Return what is said of an fp32 buffer, of a step without a reduction, and of ``grad_dtype``."""
+    mesh, said = init_device_mesh("cpu", (2,)), []
+
+    def add(call):
+        with pytest.raises((RuntimeError, AssertionError)) as raised:
+            call()
+        said.append(str(raised.value))
+
+    model = TimesABuffer()
+    fully_shard(model, mesh=mesh, mp_policy=MixedPrecisionPolicy(torch.bfloat16, torch.float32))
+    add(lambda: model(torch.ones(2, 4)))
+    layer, scaler = torch.nn.Linear(4, 4), torch.amp.GradScaler("cpu")
+    fully_shard(layer, mesh=mesh)
+    layer.set_requires_gradient_sync(False)
+    scaler.scale(layer(torch.ones(2, 4)).sum()).backward()
+    optimizer = torch.optim.SGD(layer.parameters(), lr=0.1)
+    optimizer.step()  # without a scaler nothing is said
+    add(lambda: scaler.step(optimizer))
+    if torch.__version__.startswith("2.13"):
+        layer = torch.nn.Linear(4, 4, dtype=torch.bfloat16)
+        layer.weight.grad_dtype = torch.float32
+        fully_shard(layer, mesh=mesh)
+        said.append(layer.weight.grad_dtype)
+        layer.weight.grad_dtype = torch.float32
+        add(layer(torch.ones(2, 4, dtype=torch.bfloat16)).sum().backward)
+    return said
+
+
+def test_fsdp2_refuses_an_fp32_buffer_a_scaler_s_step_without_a_reduction_and_another_grad_dtype():
+    of_buffer, of_step, *in_2_13 = parallel.run(what_fsdp2_refuses, 2)[0]
+    assert "same dtype" in of_buffer
+    assert "No inf checks" in of_step
+    if in_2_13:
+        dropped, raised = in_2_13
+        assert dropped == torch.bfloat16
+        assert "grad_dtype" in raised

@@ -234,11 +234,10 @@ def reduce_dtype() -> dict[str, object]:
     """Ask the installed FSDP2 what it reduces in when nobody says."""
     found = parallel.default_reduce_dtype()
     assert found.seen[None] == torch.float32
-    in_bf16, changed = found.seen[torch.bfloat16], "2.15"
-    assert in_bf16 == (torch.float32 if torch.__version__ >= changed else torch.bfloat16)
+    in_bf16 = found.seen[torch.bfloat16]
+    assert in_bf16 == (torch.float32 if torch.__version__ >= "2.15" else torch.bfloat16)
     return {
         "version": found.torch_version,
-        "changed": changed,
         "default": {torch.bfloat16: "bf16", torch.float32: "fp32"}[in_bf16],
     }
 
