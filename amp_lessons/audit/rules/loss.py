@@ -209,11 +209,6 @@ def _(event: events.Underflow, past: Past) -> Verdicts:
     )
 
 
-@mistake("negative gradients were left out", unseen="a scale of one's own is no GradScaler's")
-def signs_ignored(effect: str, hint: str) -> Worded:
-    return (effect, hint)
-
-
 @mistake("the scale has an upper bound", unseen="a scaler of one's own is no GradScaler")
 def capped(seen: str) -> Worded:
     return (

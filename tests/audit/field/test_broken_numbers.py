@@ -11,7 +11,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from amp_lessons import audit
-from amp_lessons.audit.numbers import broken
+from amp_lessons.audit.numbers import sampler
 from amp_lessons.audit.recorder import later
 from amp_lessons.audit.report.report import Report
 
@@ -86,7 +86,7 @@ def test_weights_on_a_device_that_is_not_waited_for_are_looked_at_with_the_next_
     steps, monkeypatch
 ):
     sampled = lambda tensor: later._closely  # noqa: E731
-    monkeypatch.setattr(broken, "may_read", sampled)
+    monkeypatch.setattr(sampler, "may_read", sampled)
     model = nn.Linear(4, 4)
     optimizer = torch.optim.SGD(model.parameters(), 0.1)
     with audit.watch(model) as seen:
