@@ -17,24 +17,27 @@ class Choice:
     """What to begin with on a GPU: a recipe of torchao's, for a compiled model, and a call of ``recipes``.
 
     ``gpus`` are names of data sheets (``measure.GPUS``); ``transformer_engine`` is "" where AMD's own build
-    of it is needed.
+    of it is needed. Its recipe takes sides that are multiples of ``multiple``.
     """
 
     gpus: tuple[str, ...]
     torchao: str
     transformer_engine: str
+    multiple: int = MULTIPLE
 
     @property
     def words(self) -> str:
         """Both libraries in words."""
         theirs = f", or Transformer Engine's `{self.transformer_engine}`" if self.transformer_engine else ""
+        if self.multiple != MULTIPLE:
+            theirs += f" (sides in multiples of {self.multiple})"
         return f"torchao's `{self.torchao}`, compiled{theirs}"
 
 
 CHOICES = (
     Choice(("L4", "RTX 4090"), "rowwise", "Float8CurrentScaling()"),
     Choice(("H100 SXM", "H200 SXM"), "rowwise", "Float8CurrentScaling()"),
-    Choice(("B200 SXM",), "tensorwise", "MXFP8BlockScaling()"),
+    Choice(("B200 SXM",), "tensorwise", "MXFP8BlockScaling()", multiple=32),
     Choice(("MI300X", "MI350X"), "tensorwise", ""),
 )
 

@@ -39,7 +39,12 @@ def said(width: int, rows: int, gpu: str) -> str:
 
 @pytest.mark.few
 @pytest.mark.parametrize(
-    ("gpu", "recipe"), [("H100 SXM", "`rowwise`"), ("B200 SXM", "`MXFP8BlockScaling()`"), ("L4", "`rowwise`")]
+    ("gpu", "recipe"),
+    [
+        ("H100 SXM", "`rowwise`"),
+        ("B200 SXM", "`MXFP8BlockScaling()` (sides in multiples of 32)"),
+        ("L4", "`rowwise`"),
+    ],
 )
 def test_large_products_are_offered_the_recipe_of_their_gpu(gpu, recipe):
     text = said(1024, 2048, gpu)

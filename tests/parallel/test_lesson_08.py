@@ -215,7 +215,8 @@ def beside_dtensors(call):
     """Return what a call says that meets plain gradients beside DTensors."""
     model = torch.nn.Sequential(torch.nn.Linear(4, 4), torch.nn.Linear(4, 4))
     fully_shard(model[0], mesh=init_device_mesh("cpu", (2,)))
-    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    ways = {call: True} if call in ("foreach", "fused") else {}
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1, **ways)
     scaler = torch.amp.GradScaler("cpu", enabled=call == "scaler")
     scaler.scale(model(torch.ones(2, 4)).sum()).backward()
     try:
@@ -227,8 +228,11 @@ def beside_dtensors(call):
     return ""
 
 
-@pytest.mark.parametrize(("call", "raises"), [("scaler", True), ("clip", True), ("step alone", False)])
-def test_plain_parameters_beside_dtensors_are_refused_by_scaler_and_clipping_alone(call, raises):
+@pytest.mark.parametrize(
+    ("call", "raises"),
+    [("scaler", True), ("clip", True), ("foreach", True), ("fused", True), ("step alone", False)],
+)
+def test_plain_parameters_beside_dtensors_are_refused_by_all_but_a_step_one_by_one(call, raises):
     said = parallel.run(beside_dtensors, 2, call)[0]
     assert ("got mixed torch.Tensor and DTensor" in said) is raises
     assert audit.explain(said or "nothing").known is raises

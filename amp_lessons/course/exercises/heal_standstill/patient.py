@@ -1,4 +1,4 @@
-"""A threshold that meets gradients which are still scaled: every step is cut to a 65536th of its length."""
+"""A threshold that meets gradients which are still scaled: with SGD every step is far too short."""
 
 from __future__ import annotations
 
