@@ -37,7 +37,7 @@ def test_a_solution_gets_its_points_and_a_stub_none(exercise):
 @pytest.mark.parametrize(
     ("source", "code", "words"),
     [
-        (f"{ATTEMPT}return 'three'", "wrong_return_type", "not a float"),
+        (f"{ATTEMPT}return 'three'", "wrong_return_type", "which is no float"),
         (f"{ATTEMPT}while True: pass", "time_limit", "it was at line 2: while True: pass"),
         (f"{ATTEMPT}import os; os._exit(3)", "process_ended", "exit code 3"),
         ("1 / 0", "raised", "ZeroDivisionError: division by zero (line 1: 1 / 0)"),

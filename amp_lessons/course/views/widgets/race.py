@@ -212,7 +212,7 @@ class RacePicture(Picture):
                 2,
                 1,
                 sharex=True,
-                gridspec_kw={"height_ratios": [3, 1.2], "left": 0.09, "right": 0.985, "top": 0.96}
+                gridspec_kw={"height_ratios": [3, 1.2], "left": 0.09, "right": 0.985, "top": 0.9}
                 | {"bottom": 0.12, "hspace": 0.12},
             )
             self._curves = self._draw_losses(above, race)
@@ -220,7 +220,10 @@ class RacePicture(Picture):
                 name = before.amp.precision
                 steps = range(1, len(before.differences) + 1)
                 below.plot(steps, before.differences, color=QUIET, lw=1, label=f"{name}, the run before")
-                below.legend(loc="lower right")
+            named = [*self._curves[:2], *below.lines]  # above the axes, where no curve runs
+            figure.legend(
+                handles=named, loc="upper right", bbox_to_anchor=(0.985, 1), ncols=3, handlelength=3.2
+            )
             (self._difference,) = below.plot([], [], color=INK, lw=1.2)
             below.set_yscale("log", nonpositive="mask")
             below.set_ylim(_LEAST_DIFFERENCE, _MOST_DIFFERENCE)
@@ -244,7 +247,6 @@ class RacePicture(Picture):
         axes.set_ylim(0, 1.15 * race.task.chance_loss)
         axes.set_ylabel("loss")
         axes.grid(axis="y", color=GRID)
-        axes.legend(loc="upper right", handlelength=3.2)
         return fp32, amp, skipped
 
     def update(self, race: Race) -> None:
