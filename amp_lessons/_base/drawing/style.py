@@ -120,21 +120,31 @@ STROKES: tuple[dict[str, Any], ...] = (
 LOST = LinearSegmentedColormap.from_list("lost", [PAPER, "#E69F00", "#D55E00", "#5b1f00"])
 UNKNOWN = GRID
 
+_SCROLL_SHADOW = """
+ linear-gradient(to right, PAGE 30%, transparent) left / 2.5rem 100% no-repeat local,
+ linear-gradient(to left, PAGE 30%, transparent) right / 2.5rem 100% no-repeat local,
+ linear-gradient(to right, #767d8988, transparent) left / 0.8rem 100% no-repeat scroll,
+ linear-gradient(to left, #767d8988, transparent) right / 0.8rem 100% no-repeat scroll"""
+
+
+def scroll_shadow(page: str) -> str:
+    """Return the layers of a CSS background that show, on a page of a colour, where more lies sideways."""
+    return _SCROLL_SHADOW.replace("PAGE", page)
+
+
 # What is drawn on paper, on a dark page: black for white, and every hue stays what it was. It is one rule for
 # JupyterLab, VS Code and Colab, and goes with what it is about, for each output may be a page by itself.
 # In JupyterLab and on the site what is wider than the page has a shadow where there is more of it: the shadow
 # lies below what is moved sideways, and shows through the paper.
-PAPER_STYLE = Markup("""<style>
+PAPER_STYLE = Markup(
+    """<style>
 :is([data-jp-theme-light=false], .vscode-dark, [theme=dark]) .amp-paper
  { filter: invert(0.93) hue-rotate(180deg) }
-[data-jp-theme-light] .amp-scroll { --page: var(--paper, var(--jp-layout-color0)); background:
- linear-gradient(to right, var(--page) 30%, transparent) left / 2.5rem 100% no-repeat local,
- linear-gradient(to left, var(--page) 30%, transparent) right / 2.5rem 100% no-repeat local,
- linear-gradient(to right, #767d8988, transparent) left / 0.8rem 100% no-repeat scroll,
- linear-gradient(to left, #767d8988, transparent) right / 0.8rem 100% no-repeat scroll }
+[data-jp-theme-light] .amp-scroll { --page: var(--paper, var(--jp-layout-color0)); background:%s }
 [data-jp-theme-light=true] .amp-scroll :is(img, svg) { mix-blend-mode: darken }
 [data-jp-theme-light=false] .amp-scroll :is(img, svg) { mix-blend-mode: lighten }
-</style>""")
+</style>""".replace("%s", scroll_shadow("var(--page)"))
+)
 
 # The smallest type, in points: 11 pixels where a picture 9 inches wide is shown on 820 pixels, which
 # JupyterLab leaves beside its file browser on a screen of 1280.

@@ -162,8 +162,8 @@ class Late:
             self.keep()
 
     def stepped(self, index: int) -> None:
-        """End the script after as many steps as were asked for."""
-        if self._steps is not None and index + 1 >= self._steps:
+        """End the script after as many steps as were asked for, in the process that is watched."""
+        if self.is_ours() and self._steps is not None and index + 1 >= self._steps:
             raise EnoughStepsError(0)
 
     def is_ours(self) -> bool:
@@ -202,10 +202,9 @@ class LateAudit(Late):
         self.keep()  # whoever is killed before the first step had imported PyTorch
 
     def _listen(self, index: int, sampled: bool) -> None:
-        if self.is_ours():
-            if sampled and time.monotonic() >= self._next_s:
-                self.keep()
-            self.stepped(index)
+        if self.is_ours() and sampled and time.monotonic() >= self._next_s:
+            self.keep()
+        self.stepped(index)
 
     def keep(self) -> None:
         """Write what was seen so far, whole or not at all."""

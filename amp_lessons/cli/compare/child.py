@@ -35,7 +35,7 @@ class LateRecording(Late):
         self._run = stack.enter_context(recording(steps=options.steps, every=options.every, nudged_by=nudge))
         if options.precision:
             stack.enter_context(forced(options.precision))
-        self._run.listen(lambda step: self.stepped(step) if self.is_ours() else None)
+        self._run.listen(self.stepped)
 
     def keep(self) -> None:
         """Write what was recorded, with what was run."""

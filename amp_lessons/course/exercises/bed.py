@@ -145,9 +145,17 @@ def require_unchanged(after: Sequence[Tensor], given: Sequence[Tensor], what: st
         raise Rejected(common_findings.inputs_changed(what, hint))
 
 
-def reject_type(expected: str, returned: Any, hint: str) -> NoReturn:
-    """Reject what was returned where something else was ``expected``: "two floats were", "a float was"."""
-    raise Rejected(common_findings.wrong_return_type(expected, described(returned), hint))
+def reject_type(expected: str, returned: Any, hint: str, what: str = "") -> NoReturn:
+    """Reject what was returned, ``what`` it came of, where something else was ``expected``: "a float was"."""
+    seen = f"{described(returned)}{what and f', {what}'}"
+    raise Rejected(common_findings.wrong_return_type(expected, seen, hint))
+
+
+def require_tensor(returned: Any, dtype: torch.dtype, shape: Sequence[int], what: str, hint: str) -> Tensor:
+    """Return a tensor of this dtype and shape; reject anything else, ``what`` it came of."""
+    if not isinstance(returned, Tensor) or returned.dtype != dtype or returned.shape != torch.Size(shape):
+        reject_type(f"a tensor of dtype {dtype} and shape {tuple(shape)} was", returned, hint, what)
+    return returned
 
 
 def as_raised(told: Any) -> Raised:

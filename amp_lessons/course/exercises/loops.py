@@ -36,13 +36,12 @@ from amp_lessons.course.exercises.loop_runs import (
 from amp_lessons.course.exercises.report import common_findings
 from amp_lessons.course.exercises.report.results import SideBySide
 from amp_lessons.formats.dtypes import dtype_name
-from amp_lessons.precisions import HALVES
+from amp_lessons.precisions import HALF_DTYPES
 
 _THERE = loops_there.__name__
 _LEAST_ROUNDING = 0.25  # of what 16 bits leave in an update: 0.6 to 1 was seen there, 0.01 in fp32
 _TRIES, _FURTHER = 5, 1009  # of problems that are tried out, each so many seeds on
 _CLOSE = 2e-3  # a loss rounded to four digits still counts
-_HALVES = set(HALVES.values())
 _COUNTED = ("no", "one", "two", "three", "four")
 _ADVICE = "collect loss.item() for every batch and return one mean per epoch, as a list of floats"
 
@@ -225,9 +224,9 @@ def precision(run: Run) -> Iterator[Finding]:
     if any(call.elements != 1 for call in scaled):
         yield rules.loss.outputs_scaled()
     losses = {entry.loss_dtype for entry in seen}
-    if not any(entry.loss_autocast for entry in seen) and losses & _HALVES:
+    if not any(entry.loss_autocast for entry in seen) and losses & HALF_DTYPES:
         yield rules.loss.loss_outside_autocast(half)
-    for dtype in (losses | {call.dtype for call in scaled if call.dtype}) & _HALVES:
+    for dtype in (losses | {call.dtype for call in scaled if call.dtype}) & HALF_DTYPES:
         yield rules.loss.loss_in_half(dtype_name(dtype))
     if any(entry.backward_autocast for entry in seen):
         yield rules.dtypes.backward_in_autocast(half)
@@ -769,7 +768,7 @@ def _remarks(runs: list[Run]) -> Iterator[Finding]:
             "PyTorch would only warn and switch autocast and the scaler off",
             "pass device_type on to autocast, GradScaler and .to()",
         )
-    if any(entry.input_dtype in _HALVES for run in runs for entry in run.seen):
+    if any(entry.input_dtype in HALF_DTYPES for run in runs for entry in run.seen):
         yield rules.dtypes.inputs_cast("the inputs were")
     in_bfloat16 = [run for run in runs if run.problem.dtype == torch.bfloat16]
     if any(call.enabled for run in in_bfloat16 for call in run.calls("scale")):

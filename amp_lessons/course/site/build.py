@@ -9,7 +9,6 @@ import shutil
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
 from pathlib import Path
 from threading import Lock
 
@@ -83,7 +82,8 @@ def _computed(
     total = sum(views_to_make(number, kept) for number in numbers) + answers_to_make(kept)
     if total:
         say(f"To be computed, and then kept in {kept}: {counted(total, 'view')}, with the cards as one …")
-    with ThreadPoolExecutor(os.cpu_count()) as pool, counted_steps(total, say) as step:
+    step = counted_steps(total, say)
+    with ThreadPoolExecutor(os.cpu_count()) as pool:
         told = pool.submit(answers, kept, step)
         found = list(pool.map(lambda number: put_frames(number, kept, frames, step), numbers))
     live = {
@@ -94,9 +94,8 @@ def _computed(
     return told.result(), live
 
 
-@contextmanager
-def counted_steps(total: int, say: Callable[[str], None]) -> Iterator[Callable[[str], None]]:
-    """Give a function to call, with a name, at each of ``total`` steps: it says what is left.
+def counted_steps(total: int, say: Callable[[str], None]) -> Callable[[str], None]:
+    """Return a function to call, with a name, at each of ``total`` steps: it says what is left.
 
     Where somebody watches, that is a bar; else it is a line for each.
     """
@@ -112,7 +111,7 @@ def counted_steps(total: int, say: Callable[[str], None]) -> Iterator[Callable[[
             if not watched():
                 say(f"{name}: {count} of {total}, about {in_words(left_s)} left")
 
-    yield step
+    return step
 
 
 def _pages(shelf: Shelf, told: Answers | None) -> Iterator[Page]:

@@ -91,9 +91,9 @@ def test_each_step_says_how_many_there_are_and_what_is_left(monkeypatch):
     said, now = [], iter((0.0, 10.0, 40.0))
     monkeypatch.setattr(building, "watched", lambda: None)
     monkeypatch.setattr(building.time, "monotonic", lambda: next(now))
-    with building.counted_steps(2, said.append) as step:
-        step("03")
-        step("cards")
+    step = building.counted_steps(2, said.append)
+    step("03")
+    step("cards")
     assert said == ["03: 1 of 2, about 10 s left", "cards: 2 of 2, about 0 s left"]
 
 

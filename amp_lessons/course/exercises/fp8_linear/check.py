@@ -18,10 +18,10 @@ from amp_lessons.course.exercises.bed import (
     LearnersFunction,
     function,
     require_not_raised,
+    require_tensor,
     require_unchanged,
 )
 from amp_lessons.course.exercises.fp8_linear import linear_there
-from amp_lessons.course.exercises.required import require_tensor
 from amp_lessons.course.exercises.small_formats import mistakes
 from amp_lessons.course.exercises.small_formats.watching_there import BEHAVIOURS, FORMAT_OF
 

@@ -12,9 +12,14 @@ from torch.nn.functional import pad
 from amp_lessons._base.worker.client import Worker
 from amp_lessons.audit.findings import Finding, failed, passed
 from amp_lessons.course.exercises.attempt import Rejected, reject, require_none
-from amp_lessons.course.exercises.bed import LearnersFunction, described, function, require_unchanged, said_of
-from amp_lessons.course.exercises.report import common_findings
-from amp_lessons.course.exercises.required import require_tensor
+from amp_lessons.course.exercises.bed import (
+    LearnersFunction,
+    function,
+    reject_type,
+    require_tensor,
+    require_unchanged,
+    said_of,
+)
 from amp_lessons.course.exercises.small_formats import mistakes
 from amp_lessons.formats.dtypes import dtype_name
 
@@ -99,8 +104,7 @@ def _answer(group_quantize: LearnersFunction, case: GroupCase) -> tuple[Tensor, 
     hint = "codes are int8, scales bf16: pad the inputs to whole groups, reshape to (out, groups, size), and "
     hint += "cut off the padding"
     if not isinstance(returned, tuple | list) or len(returned) != 2:
-        seen = f"{described(returned)}, {case.what}"
-        raise Rejected(common_findings.wrong_return_type("a pair of codes and scales was", seen, hint))
+        reject_type("a pair of codes and scales was", returned, hint, case.what)
     groups = -(-columns // case.group_size)
     codes = require_tensor(returned[0], torch.int8, (rows, columns), f"as codes {case.what}", hint)
     scales = require_tensor(returned[1], torch.bfloat16, (rows, groups), f"as scales {case.what}", hint)

@@ -13,10 +13,9 @@ from amp_lessons._base.worker.client import Worker
 from amp_lessons.audit.findings import Finding, passed
 from amp_lessons.audit.rules import dtypes, numbers
 from amp_lessons.course.exercises.attempt import Rejected, reject
-from amp_lessons.course.exercises.bed import LearnersFunction, function, require_unchanged
+from amp_lessons.course.exercises.bed import LearnersFunction, function, require_tensor, require_unchanged
 from amp_lessons.course.exercises.patients.products import products_elsewhere
 from amp_lessons.course.exercises.report import common_findings
-from amp_lessons.course.exercises.required import require_tensor
 from amp_lessons.formats.dtypes import dtype_name
 
 _THERE = "amp_lessons.course.exercises.heal_fatal_batch.attention_there:attend"

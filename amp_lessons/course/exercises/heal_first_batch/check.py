@@ -14,9 +14,8 @@ from amp_lessons.audit.findings import Finding, passed
 from amp_lessons.audit.rules.dtypes import nan_hidden
 from amp_lessons.audit.rules.numbers import eps_vanishes
 from amp_lessons.course.exercises.attempt import Rejected, reject
-from amp_lessons.course.exercises.bed import function, require_unchanged
+from amp_lessons.course.exercises.bed import function, require_tensor, require_unchanged
 from amp_lessons.course.exercises.report import common_findings
-from amp_lessons.course.exercises.required import require_tensor
 from amp_lessons.formats.dtypes import dtype_name
 
 _TOLERANCES = {torch.float32: 1e-5, torch.float16: 2e-3, torch.bfloat16: 2e-2}

@@ -14,10 +14,9 @@ from amp_lessons._base.worker.client import Worker
 from amp_lessons.audit import rules
 from amp_lessons.audit.findings import Finding, passed
 from amp_lessons.course.exercises.attempt import Rejected, reject
-from amp_lessons.course.exercises.bed import LearnersFunction, function, require_unchanged
+from amp_lessons.course.exercises.bed import LearnersFunction, function, require_tensor, require_unchanged
 from amp_lessons.course.exercises.heal_lost_order import rotation_there
 from amp_lessons.course.exercises.report import common_findings
-from amp_lessons.course.exercises.required import require_tensor
 from amp_lessons.formats.dtypes import dtype_name
 
 _USUAL_BASE = 10_000.0

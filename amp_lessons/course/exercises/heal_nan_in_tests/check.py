@@ -20,7 +20,7 @@ from amp_lessons.course.exercises.heal_nan_in_tests import steps_there
 from amp_lessons.course.exercises.heal_nan_in_tests.solution import step_nan_in_tests
 from amp_lessons.course.exercises.heal_nan_in_tests.steps_there import CLASSES, FEATURES
 from amp_lessons.course.exercises.loops import Bench
-from amp_lessons.course.exercises.report.common_findings import float_in, remark_on_type, wrong_return_type
+from amp_lessons.course.exercises.report.common_findings import float_in, remark_on_type
 from amp_lessons.course.exercises.report.results import SideBySide
 from amp_lessons.course.material.models import seeded
 
@@ -40,8 +40,7 @@ def judge(worker: Worker, draw: torch.Generator) -> Iterator[Finding | SideBySid
         of = _bed(worker, state, torch.float16)
         returned = worker.call(of, Handle(0), *_batch("", draw), method="make")["returned"]
         if float_in(returned) is None:
-            seen = bed.described(returned)
-            raise Rejected(wrong_return_type("the loss, a float, was", seen, "return loss.item()"))
+            bed.reject_type("the loss, a float, was", returned, "return loss.item()")
     for said in bench.judge(worker, draw):
         if not (isinstance(said, Finding) and said.code == "history"):  # the loop is ours
             yield said

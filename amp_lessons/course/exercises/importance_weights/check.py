@@ -11,8 +11,7 @@ from torch import Tensor
 from amp_lessons._base.worker.client import Worker
 from amp_lessons.audit.findings import Finding, failed, passed
 from amp_lessons.course.exercises.attempt import reject, require_none
-from amp_lessons.course.exercises.bed import LearnersFunction, function, require_unchanged
-from amp_lessons.course.exercises.required import require_tensor
+from amp_lessons.course.exercises.bed import LearnersFunction, function, require_tensor, require_unchanged
 from amp_lessons.formats.dtypes import dtype_name
 
 _TOLERANCE = 1e-5  # relative: a difference and an exponential in fp32 are off by a tenth of it

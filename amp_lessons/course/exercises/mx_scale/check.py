@@ -11,9 +11,8 @@ from torch import Tensor
 
 from amp_lessons._base.worker.client import Worker
 from amp_lessons.audit.findings import Finding, failed, note, passed
-from amp_lessons.course.exercises.attempt import Rejected, require_none
-from amp_lessons.course.exercises.bed import described, function, require_unchanged
-from amp_lessons.course.exercises.report import common_findings
+from amp_lessons.course.exercises.attempt import require_none
+from amp_lessons.course.exercises.bed import function, reject_type, require_unchanged
 from amp_lessons.course.exercises.report.common_findings import number_in, remark_on_type
 from amp_lessons.course.exercises.small_formats import mistakes as of_scales
 from amp_lessons.course.exercises.small_formats.watching_there import too_large_from
@@ -34,8 +33,7 @@ def judge(worker: Worker, draw: torch.Generator) -> Iterator[Finding]:
         require_unchanged([given], [block], "the numbers of the block", "block.abs() makes a new tensor")
         exponent = number_in(returned)
         if exponent is None or not math.isfinite(exponent) or exponent != int(exponent):
-            seen, hint = f"{described(returned)}, for {name}", "return k, not 2ᵏ, as an int"
-            raise Rejected(common_findings.wrong_return_type("an int was", seen, hint))
+            reject_type("an int was", returned, "return k, not 2ᵏ, as an int", f"for {name}")
         require_none(_mistakes(block, int(exponent), f"for {name}, with the exponent {int(exponent)}"))
         for remark in (*remark_on_type(returned, int), *_remarks(block, int(exponent), name)):
             notes.setdefault(remark.code, remark)

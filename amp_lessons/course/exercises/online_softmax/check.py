@@ -13,9 +13,8 @@ from amp_lessons._base.worker.client import Worker
 from amp_lessons.audit import rules
 from amp_lessons.audit.findings import Finding, passed
 from amp_lessons.course.exercises.attempt import Rejected, reject
-from amp_lessons.course.exercises.bed import LearnersFunction, function, require_not_raised
+from amp_lessons.course.exercises.bed import LearnersFunction, function, require_not_raised, require_tensor
 from amp_lessons.course.exercises.report import common_findings
-from amp_lessons.course.exercises.required import require_tensor
 from amp_lessons.formats.dtypes import dtype_name
 
 _HELD = 1 / 3  # of all bytes: a loop over 64 blocks holds a fifth of them at most, copies in fp64 included

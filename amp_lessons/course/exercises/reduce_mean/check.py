@@ -12,9 +12,8 @@ from torch import Tensor
 from amp_lessons._base.worker.client import Worker
 from amp_lessons.audit.findings import Finding, passed
 from amp_lessons.course.exercises.attempt import Rejected, reject
-from amp_lessons.course.exercises.bed import function
+from amp_lessons.course.exercises.bed import function, require_tensor
 from amp_lessons.course.exercises.report import common_findings
-from amp_lessons.course.exercises.required import require_tensor
 from amp_lessons.formats.dtypes import dtype_name
 from amp_lessons.parallel import sent_bytes
 

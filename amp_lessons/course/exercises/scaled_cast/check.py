@@ -11,10 +11,14 @@ from torch import Tensor
 from amp_lessons._base.worker.client import Worker
 from amp_lessons.audit.findings import Finding, failed, passed
 from amp_lessons.course.exercises.attempt import Rejected, require_none
-from amp_lessons.course.exercises.bed import LearnersFunction, described, function, require_unchanged
-from amp_lessons.course.exercises.report import common_findings
+from amp_lessons.course.exercises.bed import (
+    LearnersFunction,
+    function,
+    reject_type,
+    require_tensor,
+    require_unchanged,
+)
 from amp_lessons.course.exercises.report.common_findings import float_in
-from amp_lessons.course.exercises.required import require_tensor
 from amp_lessons.course.exercises.small_formats import mistakes
 from amp_lessons.course.exercises.small_formats.watching_there import BEHAVIOURS, FORMAT_OF
 from amp_lessons.formats import FloatFormat
@@ -92,8 +96,7 @@ def _answer(
         raise Rejected(mistakes.computed_in_16_bits(what, f"the scale is a tensor of {scale.dtype}"))
     number = float_in(scale)
     if number is None:
-        seen = f"{described(scale)}, {what}"
-        raise Rejected(common_findings.wrong_return_type("one number as scale of all was", seen, hint))
+        reject_type("one number as scale of all was", scale, hint, what)
     return values.detach().double(), number if math.isfinite(number) else math.nan
 
 

@@ -19,6 +19,7 @@ from amp_lessons._base.drawing.style import (
     RULE_COLOURS,
     dtype_colour,
     house_style,
+    scroll_shadow,
     size_that_fits,
     tint,
 )
@@ -100,11 +101,7 @@ _NAME_SHARE = 0.32
 # JupyterLab aligns the cells of every table to the right, stripes its rows and makes its columns alike.
 _STYLE = Markup(
     "<style>.amp-atlas [role=region] {{ max-width: 900px; max-height: 420px }} "
-    ".amp-atlas [role=region] {{ color: {ink}; background: "
-    "linear-gradient(to right, {paper} 30%, transparent) left / 2.5rem 100% no-repeat local, "
-    "linear-gradient(to left, {paper} 30%, transparent) right / 2.5rem 100% no-repeat local, "
-    "linear-gradient(to right, #767d8988, transparent) left / 0.8rem 100% no-repeat scroll, "
-    "linear-gradient(to left, #767d8988, transparent) right / 0.8rem 100% no-repeat scroll, {paper} }} "
+    ".amp-atlas [role=region] {{ color: {ink}; background:{shadow}, {paper} }} "
     ".amp-atlas table {{ mix-blend-mode: darken }} "
     ".amp-atlas table {{ table-layout: auto; width: max-content; min-width: 100%; border-collapse: collapse; "
     "font-size: 13px; line-height: 1.4 }} "
@@ -113,7 +110,7 @@ _STYLE = Markup(
     "white-space: nowrap }} "
     ".amp-atlas th, .amp-atlas td span {{ padding: 3px 6px }} "
     ".amp-atlas td span {{ display: block }}</style>"
-).format(paper=PAPER, ink=INK)
+).format(paper=PAPER, ink=INK, shadow=Markup(scroll_shadow(PAPER).replace("\n", "")))
 
 
 # What models are written with, which comes first; what PyTorch keeps for itself comes last.
