@@ -18,7 +18,7 @@ import torch
 from torch import Tensor
 
 from amp_lessons._base.arguments import require
-from amp_lessons.precisions import HALVES
+from amp_lessons.precisions import HALF_DTYPES, HALVES
 
 Kind = Literal["fp32", "fp64", "torch.amp", "Apex O1", "Apex O2", "Apex FP16_Optimizer", "halved"]
 
@@ -75,7 +75,7 @@ def _kind(weights: Mapping[str, Tensor], masters: Sequence[Tensor], apex: object
         return "Apex FP16_Optimizer"
     if apex is not None:
         return "Apex O2" if _fits(torch.float16, weights) else "Apex O1"
-    if any(tensor.dtype in HALVES.values() for tensor in weights.values()):
+    if any(tensor.dtype in HALF_DTYPES for tensor in weights.values()):
         return "halved"
     if any(_fits(dtype, weights) for dtype in HALVES.values()):
         return "halved"
@@ -212,7 +212,7 @@ def _with_masters(weights: Mapping[str, Tensor], masters: Sequence[Tensor]) -> d
 
 
 def _rounds_to(master: Tensor, weight: Tensor) -> bool:
-    same = weight.dtype in HALVES.values() and master.shape == weight.shape
+    same = weight.dtype in HALF_DTYPES and master.shape == weight.shape
     return same and torch.equal(master.detach().to(weight), weight)
 
 

@@ -34,7 +34,7 @@ from amp_lessons.measure.bounds import bound_of
 from amp_lessons.measure.decoding import writes_text
 from amp_lessons.measure.memory import footprint_of
 from amp_lessons.measure.recording import StepRecording, record_step
-from amp_lessons.precisions import HALVES, precision_name
+from amp_lessons.precisions import HALF_DTYPES, precision_name
 
 T = TypeVar("T")
 
@@ -78,7 +78,7 @@ def gathered(
         partial(gathering.audit, optimizer, steps),
         gathering.time,
     ]
-    for dtype in {*HALVES.values()} - {facts.dtype}:
+    for dtype in HALF_DTYPES - {facts.dtype}:
         parts.append(partial(gathering.find_islands, dtype, _FOR_OTHER_ISLANDS))
     parts.append(partial(gathering.find_largest_batches, optimizer))
     for part in with_bar(parts, "advice", within_s=seconds):

@@ -16,7 +16,7 @@ from amp_lessons.advice.facts import Facts
 from amp_lessons.advice.subject import plain_path
 from amp_lessons.autocast import Island
 from amp_lessons.formats.dtypes import dtype_name
-from amp_lessons.precisions import HALVES
+from amp_lessons.precisions import HALF_DTYPES
 
 # A gain smaller than this is none: a roofline's promise is the most that can be had.
 _WORTH_TIMES, _WORTH_SHARE = 1.2, 0.1
@@ -241,7 +241,7 @@ def claims_of_weights(facts: Facts) -> Iterator[Claim]:
     for dtype, count in trained.items():
         name = dtype_name(dtype)
         because = f"{count:,} of the {trained.total():,} numbers that are trained are {name}"
-        if dtype in HALVES.values():
+        if dtype in HALF_DTYPES:
             yield Claim(
                 "mend",
                 "Load the weights in fp32; autocast makes the 16-bit copies.",

@@ -34,7 +34,7 @@ from amp_lessons.autocast.running import (
     watching,
 )
 from amp_lessons.formats.dtypes import dtype_name
-from amp_lessons.precisions import HALVES
+from amp_lessons.precisions import HALF_DTYPES
 
 # --- what a ledger is made of: casts, rows, and what they add up to
 
@@ -233,7 +233,7 @@ def _notes(model: nn.Module) -> tuple[str, ...]:
     if not dtypes:
         notes.append("the model has no floating parameters: autocast has no weights to cast")
     trained = {parameter.dtype for parameter in model.parameters() if parameter.requires_grad}
-    for half in sorted(dtypes & {*HALVES.values()}, key=str):
+    for half in sorted(dtypes & HALF_DTYPES, key=str):
         updates = (
             ": nothing keeps them in fp32, updates will be rounded" if half in trained else ", and frozen"
         )

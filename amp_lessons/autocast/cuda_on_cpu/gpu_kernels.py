@@ -19,7 +19,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from amp_lessons import devices
 from amp_lessons._base.whole_process import shared
 from amp_lessons.autocast.cast_policy import map_tensors
-from amp_lessons.precisions import HALVES
+from amp_lessons.precisions import HALF_DTYPES, HALVES
 
 # --- put kernels into PyTorch's table, which all threads share, for as long as somebody is inside a block
 
@@ -79,7 +79,7 @@ def _attention(
         return aten.scaled_dot_product_attention.default.decompose(
             query, key, value, attn_mask, dropout_p, is_causal, scale=scale, enable_gqa=enable_gqa
         )
-    if attn_mask is None and query.dtype in HALVES.values():
+    if attn_mask is None and query.dtype in HALF_DTYPES:
         return aten._scaled_dot_product_flash_attention(
             query, key, value, dropout_p, is_causal, False, scale=scale
         )[0]

@@ -15,7 +15,7 @@ from torch.utils._pytree import tree_map_only
 from amp_lessons._base.arguments import require_items
 from amp_lessons.autocast.cast_policy import tensors_in
 from amp_lessons.autocast.running import require_module
-from amp_lessons.precisions import HALVES
+from amp_lessons.precisions import HALF_DTYPES
 
 
 @contextmanager
@@ -50,7 +50,7 @@ def replaced_forward(module: nn.Module, forward: Callable[..., Any]) -> Iterator
 
 def widened(value: Any) -> Any:
     """Cast the 16-bit tensors of a nested value to fp32."""
-    return tree_map_only(torch.Tensor, lambda t: t.float() if t.dtype in HALVES.values() else t, value)
+    return tree_map_only(torch.Tensor, lambda t: t.float() if t.dtype in HALF_DTYPES else t, value)
 
 
 def autocast_off(value: Any) -> torch.autocast:

@@ -18,7 +18,7 @@ from torch.utils._pytree import tree_flatten, tree_leaves, tree_map_only, tree_u
 
 from amp_lessons.autocast.islands.fp32 import autocast_off, replaced_forward, widened
 from amp_lessons.autocast.running import AlikeDropout
-from amp_lessons.precisions import HALVES
+from amp_lessons.precisions import HALF_DTYPES
 
 Dtypes = tuple[torch.dtype | None, ...]
 
@@ -69,7 +69,7 @@ def as_dtypes(value: Any, dtypes: Dtypes) -> Any:
 
 
 def _as(leaf: Any, dtype: torch.dtype | None) -> Any:
-    cast = isinstance(leaf, torch.Tensor) and leaf.is_floating_point() and dtype in HALVES.values()
+    cast = isinstance(leaf, torch.Tensor) and leaf.is_floating_point() and dtype in HALF_DTYPES
     return leaf.to(dtype) if cast else leaf
 
 

@@ -24,7 +24,7 @@ from amp_lessons.autocast.islands.replay import (
     same_draws,
 )
 from amp_lessons.autocast.running import PreparedRun, prepare
-from amp_lessons.precisions import HALVES
+from amp_lessons.precisions import HALF_DTYPES
 
 # Of a norm, relative. Some ten times what rounding does to a matrix product of random numbers.
 TOLERANCE = {torch.float16: 0.01, torch.bfloat16: 0.05}
@@ -113,7 +113,7 @@ def find_islands(
 
 def _require_masters(model: nn.Module) -> None:
     for name, parameter in model.named_parameters():
-        if parameter.dtype in HALVES.values():
+        if parameter.dtype in HALF_DTYPES:
             raise ValueError(f"{name} is in {parameter.dtype} already; autocast needs fp32 weights")
 
 

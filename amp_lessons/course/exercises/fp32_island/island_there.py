@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from amp_lessons.course.exercises import bed_there
 from amp_lessons.course.exercises.loops_there import Log, spying
-from amp_lessons.precisions import HALVES
+from amp_lessons.precisions import HALF_DTYPES
 
 # The dtype of a call's input, and the 16-bit dtype that autocast casts to there, None where it does not
 Place = tuple[torch.dtype, torch.dtype | None]
@@ -21,7 +21,7 @@ Place = tuple[torch.dtype, torch.dtype | None]
 def _place(given: Tensor) -> Place:
     dtype = torch.get_autocast_dtype("cpu") if torch.is_autocast_enabled("cpu") else None
     # in fp32, which CUDA's allows, autocast is as good as off
-    return given.dtype, dtype if dtype in HALVES.values() else None
+    return given.dtype, dtype if dtype in HALF_DTYPES else None
 
 
 class Energy(nn.Module):
@@ -65,7 +65,7 @@ def run(
     model.load_state_dict(args[1])
     before = {name: (each, each.detach().clone()) for name, each in model.named_parameters()}
     batch, device = args[0].clone(), "".join(("c", "pu"))  # no literal in the learner's code is this object
-    enabled = dtype in HALVES.values()
+    enabled = dtype in HALF_DTYPES
     log = Log()
     log.watch(model)
 

@@ -31,7 +31,7 @@ from amp_lessons.course.exercises.two_optimizers.gan_there import (
     Part,
 )
 from amp_lessons.formats.dtypes import dtype_name
-from amp_lessons.precisions import HALVES
+from amp_lessons.precisions import HALF_DTYPES
 
 _TRAIN = f"{gan_there.__name__}:train"
 _BOTH_LOSSES = (
@@ -413,7 +413,7 @@ def _same(seen: Tensor, given: Tensor) -> bool:
 
 def _inputs_cast(call: GanCall) -> Iterator[Finding]:
     """Remark on noise or real images cast by hand; fake images come out of autocast in 16 bits by right."""
-    halved = [each["inputs"] for each in call.forwards if each["input_dtype"] in HALVES.values()]
+    halved = [each["inputs"] for each in call.forwards if each["input_dtype"] in HALF_DTYPES]
     for what, inputs in (("the noise was", call.noise), ("the real images were", call.real)):
         if any(_same(each, inputs) for each in halved):
             yield rules.dtypes.inputs_cast(what)
