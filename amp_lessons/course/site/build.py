@@ -12,10 +12,12 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from threading import Lock
 
+import anywidget
 from pygments.formatters import HtmlFormatter
 
 from amp_lessons._base.text.bars import in_words, watched, with_bar
 from amp_lessons._base.text.words import counted
+from amp_lessons.course import views
 from amp_lessons.course.lessons import shipped
 from amp_lessons.course.site.cards import Answers, answers, answers_to_make, cards_page
 from amp_lessons.course.site.explain import explain_page, explain_script
@@ -23,13 +25,11 @@ from amp_lessons.course.site.float_page import float_page, float_script
 from amp_lessons.course.site.frames import put_frames, views_to_make
 from amp_lessons.course.site.front import front_page
 from amp_lessons.course.site.glossary import glossary_page
-from amp_lessons.course.site.lesson import lesson_page
-from amp_lessons.course.site.live import live_page
+from amp_lessons.course.site.lesson import lesson_page, live_page
 from amp_lessons.course.site.search import search_page, search_script
 from amp_lessons.course.site.shell import Page, html_of
 from amp_lessons.course.site.substitutes import Shelf
 from amp_lessons.course.site.symptoms import symptoms_page, symptoms_script
-from amp_lessons.course.site.widgets import widget_scripts, widget_styles
 from amp_lessons.course.views.base import code
 from amp_lessons.course.views.widgets import quiz
 
@@ -45,6 +45,7 @@ _SCRIPTS = (
     "numbers.js",
     "float.js",
 )
+_EXPORT = "export default { render };"  # how the script of a widget ends
 
 
 def _print(words: str) -> None:
@@ -164,3 +165,32 @@ def style() -> str:
     shared = [quiz.SHEET.read_text("utf-8"), widget_styles(), highlighted]
     sheets = [(ASSETS / "site.css").read_text("utf-8"), *shared]
     return re.sub(r"\n\s+", "\n", "\n".join(sheets))
+
+
+def widget_scripts() -> str:
+    """Return one script with those of all widgets of the views, each in a scope of its own, by its class.
+
+    A page that is opened as a file may load no module: what a module exports is returned instead.
+    Raises ValueError for a script that exports something else.
+    """
+    made = ["window.ampWidgets = {};"]
+    for widget in _widgets():
+        script = str(widget._esm)
+        if _EXPORT not in script:
+            raise ValueError(f"{widget.__name__}'s script must end with {_EXPORT!r}")
+        inside = script.replace(_EXPORT, "return { render };")
+        made.append(f"window.ampWidgets.{widget.__name__} = (() => {{\n{inside}}})();")
+    return "\n".join(made)
+
+
+def widget_styles() -> str:
+    """Return the styles of all widgets of the views, each once."""
+    return "\n".join(dict.fromkeys(str(widget._css) for widget in _widgets() if hasattr(widget, "_css")))
+
+
+def _widgets() -> Iterator[type[anywidget.AnyWidget]]:
+    """Yield every class of the views that brings a script; all views are loaded for it."""
+    for name in dir(views):
+        getattr(views, name)
+    found = anywidget.AnyWidget.__subclasses__()
+    yield from (each for each in found if each.__module__.startswith(views.__name__))

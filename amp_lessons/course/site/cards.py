@@ -15,8 +15,7 @@ from amp_lessons.course.interview.bank import LESSONS, QUESTIONS, TOPICS
 from amp_lessons.course.interview.questions import LEVELS, Question
 from amp_lessons.course.site.made import is_kept, made
 from amp_lessons.course.site.making import ANSWERS
-from amp_lessons.course.site.shell import Page
-from amp_lessons.course.site.symptoms import lesson_link
+from amp_lessons.course.site.shell import Page, lesson_link
 
 Answers = dict[str, tuple[str, str]]  # question and answer, with numbers, by the question's id
 

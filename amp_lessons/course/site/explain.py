@@ -9,9 +9,7 @@ from markupsafe import Markup
 from amp_lessons._base.text import prose
 from amp_lessons.audit.explaining.message import Message, all_messages
 from amp_lessons.audit.rules import ROWS, Row
-from amp_lessons.course.site.data import as_script
-from amp_lessons.course.site.shell import Page
-from amp_lessons.course.site.symptoms import lesson_link
+from amp_lessons.course.site.shell import Page, as_script, lesson_link
 
 _BODY = Markup(
     """<h1>What does this error mean?</h1>

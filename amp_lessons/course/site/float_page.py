@@ -7,8 +7,7 @@ import math
 import torch
 from markupsafe import Markup
 
-from amp_lessons.course.site.data import as_script
-from amp_lessons.course.site.shell import Page
+from amp_lessons.course.site.shell import Page, as_script
 from amp_lessons.course.views.widgets.bits import button_groups, row_label
 from amp_lessons.formats import FORMATS, FloatFormat, Specials
 

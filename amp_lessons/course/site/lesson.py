@@ -20,7 +20,7 @@ from amp_lessons.course.lessons import shipped
 from amp_lessons.course.lessons.shipped import Cell, Head
 from amp_lessons.course.site.questions import behind_questions
 from amp_lessons.course.site.shell import REPOSITORY, Page, address, link
-from amp_lessons.course.site.substitutes import Shelf, substituted
+from amp_lessons.course.site.substitutes import Shelf, Shown, substituted
 
 _HEADING = re.compile(r'<h([1-6]) id="(.*?)">(.*?)</h\1>', re.DOTALL)
 _ANCHOR = re.compile(r'<a class="anchor-link".*?</a>')
@@ -130,4 +130,31 @@ def _ways_on(head: Head) -> Markup:
     ]
     return Markup('<nav class="ways-on" aria-label="Lessons before and after">{}</nav>').format(
         Markup(" ").join(filter(None, ways))
+    )
+
+
+# --- what is live
+
+_ABOUT_LIVE = Markup(
+    """<h1>What is live here, and what is a picture</h1>
+<p>In a notebook Python answers each move of a control. On a page a view is live where its states
+could be computed beforehand, by the same Python. Elsewhere a picture shows one state. Questions are the same in
+both; the check of an exercise needs the notebook, for it runs your code.</p>"""  # noqa: E501
+)
+
+
+def live_page(shelf: Shelf) -> Page:
+    """Return the page that says of each view of the lessons how it is shown."""
+    head = Markup("<thead><tr>{}</tr></thead>").format(
+        Markup("").join(map(Markup('<th scope="col">{}</th>').format, ("lesson", "view", "on its page")))
+    )
+    rows = Markup("").join(map(_live_row, shelf.shown))
+    table = SCROLLING_TABLE.format(Markup("<table>{}<tbody>{}</tbody></table>").format(head, rows))
+    return Page("live.html", "What is live here", _ABOUT_LIVE + table)
+
+
+def _live_row(shown: Shown) -> Markup:
+    to = link(f"{address(shown.lesson.file)}#cell-{shown.cell}", shown.lesson.short_title)
+    return Markup("<tr><td>{} {}</td><td>{}</td><td>{}</td></tr>").format(
+        shown.lesson.number, to, shown.view, shown.how
     )

@@ -8,8 +8,7 @@ from collections.abc import Iterable, Iterator
 
 from markupsafe import Markup
 
-from amp_lessons.course.site.data import as_script
-from amp_lessons.course.site.shell import Page
+from amp_lessons.course.site.shell import Page, as_script
 
 _BODY = Markup(
     """<h1>Search</h1>

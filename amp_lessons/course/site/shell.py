@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable
 from dataclasses import dataclass
 
 from markupsafe import Markup
+
+from amp_lessons.course.lessons import shipped
 
 REPOSITORY = "https://github.com/amp-lessons/amp-lessons"
 
@@ -105,3 +108,18 @@ def link(to: str, words: str | Markup, here: bool = False) -> Markup:
 def address(file: str) -> str:
     """Return the name of a lesson's page by the name of its notebook."""
     return file.replace(".ipynb", ".html")
+
+
+def lesson_link(number: str) -> Markup:
+    """Return a link to the page of a lesson, by its number."""
+    head = shipped.head_of(number)
+    return link(address(head.file), f"Lesson {number}, {head.short_title}")
+
+
+def as_script(name: str, value: object) -> str:
+    """Return a script that assigns ``value`` to ``name``; nothing in it can end a script element.
+
+    A page that is opened as a file may fetch no JSON, but may load a script.
+    """
+    text = json.dumps(value, ensure_ascii=False, separators=(",", ":")).replace("<", "\\u003c")
+    return f"{name} = {text};\n"

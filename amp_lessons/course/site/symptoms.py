@@ -7,9 +7,7 @@ from markupsafe import Markup
 from amp_lessons._base.text import prose
 from amp_lessons.course.clinic.causes import End
 from amp_lessons.course.clinic.symptoms import SYMPTOMS, SymptomQuestion
-from amp_lessons.course.lessons import shipped
-from amp_lessons.course.site.data import as_script
-from amp_lessons.course.site.shell import Page, address, link
+from amp_lessons.course.site.shell import Page, as_script, lesson_link
 from amp_lessons.course.views.base.code import code_html
 from amp_lessons.course.views.widgets.symptoms import ways
 
@@ -48,12 +46,6 @@ def _node(at: SymptomQuestion | End) -> dict[str, object]:
             "code": code_html(at.code, "Lines to run"),
         }
     return {"asks": at.text, "answers": [[each.text, _node(each.then)] for each in at.answers]}
-
-
-def lesson_link(number: str) -> Markup:
-    """Return a link to the page of a lesson, by its number."""
-    head = shipped.head_of(number)
-    return link(address(head.file), f"Lesson {number}, {head.short_title}")
 
 
 def _ways_html() -> Markup:

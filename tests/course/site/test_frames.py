@@ -10,11 +10,10 @@ from amp_lessons import views
 from amp_lessons.course.lessons import shipped
 from amp_lessons.course.site import build as building
 from amp_lessons.course.site import made as keeping
+from amp_lessons.course.site.build import widget_scripts
 from amp_lessons.course.site.frames import cells_to_run, views_to_make
-from amp_lessons.course.site.freezing import freeze
+from amp_lessons.course.site.freezing import Pack, differences, freeze
 from amp_lessons.course.site.making import LIVE
-from amp_lessons.course.site.packing import Pack, differences
-from amp_lessons.course.site.widgets import widget_scripts
 
 
 def unpacked(packed):
