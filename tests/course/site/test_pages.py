@@ -6,9 +6,11 @@ import base64
 import gzip
 import html
 import io
+import itertools
 import os
 import re
 from html.parser import HTMLParser
+from operator import add
 from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
@@ -234,13 +236,20 @@ def test_a_count_is_not_to_be_read_before_it_was_guessed(site):
         assert told not in open_
 
 
+@pytest.mark.parametrize("message", all_messages(), ids=lambda message: message.name)
+def test_a_message_is_known_by_its_wording(message):
+    """Once something stands where the dots are, its own patterns know it again."""
+    for words in map(wording, message.patterns):
+        between = words.split("…")
+        dots = ("1", "x", "1x", "a b", " ", ". ", "Half", "float16", "f16", "int8")
+        said = [each.join(between) for each in dots]
+        said.append("".join(map(add, between, itertools.cycle(("fp16", "fp32")))))  # not twice the same
+        assert any(message.matches(each) or message.matches(f"{each} x") for each in said), words
+
+
 @pytest.mark.thorough
 @pytest.mark.parametrize("message", all_messages(), ids=lambda message: message.name)
 def test_a_message_is_headed_by_what_it_says(site, message):
-    """Its own patterns know it by its wording again, once something stands where the dots are."""
-    for words in map(wording, message.patterns):
-        said = [words.replace("…", each) for each in ("1", "x", "1x", "a b", " ", ". ", "Half", "float16")]
-        assert any(message.matches(each) or message.matches(f"{each} x") for each in said), words
     text = (site / "explain.html").read_text("utf-8")
     section = text.partition(f'<section id="message-{message.name}">')[2].partition("</section>")[0]
     heading = html.unescape(re.sub("<.*?>", "", section.partition("</h2>")[0]))
