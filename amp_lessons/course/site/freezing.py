@@ -8,6 +8,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Any
 
 import anywidget
@@ -138,8 +139,8 @@ class Pack:
     """Texts and frames of one file: ``{lines, texts, frames}``.
 
     States of one view have most of their text in common, and each line of it is kept once.
-    A long text is what its lines are joined by and their numbers; in a frame stands ``{"#": its number}``. Of
-    an outline the lines are its points.
+    A long text is what its lines are joined by and their numbers, each as its step from the one before, which
+    packs to half; in a frame stands ``{"#": its number}``. Of an outline the lines are its points.
     """
 
     def __init__(self) -> None:
@@ -166,8 +167,9 @@ class Pack:
 
     def _text(self, text: str) -> int:
         between = "\n" if "\n" in text else "L"
-        lines = (self._lines.setdefault(line, len(self._lines)) for line in text.split(between))
-        return self._texts.setdefault((between, *lines), len(self._texts))
+        lines = [self._lines.setdefault(line, len(self._lines)) for line in text.split(between)]
+        steps = (line - before for before, line in pairwise([0, *lines]))
+        return self._texts.setdefault((between, *steps), len(self._texts))
 
 
 def differences(frame: Frame, base: Frame) -> Frame:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from itertools import accumulate
 
 import pytest
 
@@ -20,8 +21,8 @@ def unpacked(packed):
     """What ``views.js`` makes of a pack."""
 
     def text(number):
-        between, *lines = packed["texts"][number]
-        return between.join(packed["lines"][line] for line in lines)
+        between, *steps = packed["texts"][number]
+        return between.join(packed["lines"][line] for line in accumulate(steps))
 
     def unpack(value):
         if isinstance(value, dict):

@@ -36,7 +36,7 @@ from amp_lessons.course.site.substitutes import captions
 from amp_lessons.formats import FORMATS
 from tests.course.site.sites import whole_site
 
-FRONT_KB, LESSON_KB = 300, 1500  # what a page may weigh, packed, with all that it loads at once
+FRONT_KB, LESSON_KB = 120, 1500  # what a page may weigh, packed, with all that it loads at once
 LOADED = {
     ("img", "src"),
     ("script", "src"),

@@ -71,7 +71,10 @@
   // Packed texts are put together once, when a frame wants them.
   const unpacker = ({ lines, texts }) => {
     const made = [];
-    const put = ([between, ...numbers]) => numbers.map((line) => lines[line]).join(between);
+    const put = ([between, ...steps]) => {
+      let line = 0;
+      return steps.map((step) => lines[(line += step)]).join(between);
+    };
     const text = (number) => (made[number] ??= put(texts[number]));
     const unpack = (value) => {
       if (value === null || typeof value !== "object") return value;
