@@ -304,6 +304,5 @@ def of_a_norm_beside_tensor_parallelism():
 @pytest.mark.skipif(not torch.__version__.startswith("2.13"), reason="later versions may keep the promise")
 def test_beside_tensor_parallelism_a_replicated_weight_is_not_reduced_in_reduce_dtype():
     assert parallel.run(of_a_norm_beside_tensor_parallelism, 2) == [(torch.float32, 256.0)] * 2  # 257 in fp32
-    assert "a replicated weight's gradient, such as a norm's, runs in `param_dtype`" in "".join(
-        source(cell) for cell in NOTEBOOK["cells"] if cell["id"] == "default-why"
-    )
+    said = "a replicated weight's gradient, such as a norm's, is summed in `param_dtype`"
+    assert said in "".join(source(cell) for cell in NOTEBOOK["cells"] if cell["id"] == "default-why")
