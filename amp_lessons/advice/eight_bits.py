@@ -11,7 +11,7 @@ from torch import nn
 from amp_lessons._base.text.words import counted, fraction
 from amp_lessons.advice.advice import Claim
 from amp_lessons.advice.facts import Facts
-from amp_lessons.fp8.choices import MULTIPLE, SIDE, choice_for, fits
+from amp_lessons.fp8.choices import choice_for, fits
 
 _FP8 = "fp8_e4m3"
 
@@ -24,7 +24,7 @@ def claims_of_eight_bits(facts: Facts) -> Iterator[Claim]:
     layers = {
         f"model.{name}" if name else "model": module
         for name, module in facts.subject.model.named_modules()
-        if isinstance(module, nn.Linear) and fits((module.in_features, module.out_features))
+        if isinstance(module, nn.Linear) and fits(module.in_features, module.out_features)
     }
     # each product of the backward pass is as large as the layer's own; the first layer has one, not two
     backward = Counter(row.module for row in ledger.backward if row.op == "aten::mm")
@@ -37,7 +37,7 @@ def claims_of_eight_bits(facts: Facts) -> Iterator[Claim]:
     share = min(1.0, flop / total) if total else 0.0
     times = facts.sheet.flop_per_s[_FP8] / facts.sheet.flop_per_s[facts.half]
     after = bound.ms - share * bound.product_ms * (1 - 1 / times)
-    which = f"{counted(len(layers), 'linear layer')} with sides from {SIDE:,} on, in multiples of {MULTIPLE}"
+    which = f"{counted(len(layers), 'linear layer')} of a size that torchao's filter takes"
     because = (
         f"{which}: {fraction(share)} of the FLOP of all products, which bound "
         f"{fraction(bound.product_ms / bound.ms)} of the least time of a step in {facts.half}; at the rate "

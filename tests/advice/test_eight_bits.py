@@ -13,7 +13,7 @@ from torch.nn import functional
 
 from amp_lessons import advice, measure
 from amp_lessons._base.text.words import fraction
-from amp_lessons.fp8.choices import CHOICES, choice_for
+from amp_lessons.fp8.choices import CHOICES, FIRST, choice_for, fits
 
 LESSON = Path(__file__).parents[2] / "notebooks/09_fp8_and_fp4.ipynb"
 
@@ -41,21 +41,21 @@ def said(width: int, rows: int, gpu: str) -> str:
 @pytest.mark.parametrize(
     ("gpu", "recipe"),
     [
-        ("H100 SXM", "`rowwise`"),
+        ("H100 SXM", "`rowwise_with_gw_hp` if its loss falls behind bf16's; or Transformer Engine's"),
         ("B200 SXM", "`MXFP8BlockScaling()` (sides in multiples of 32)"),
-        ("L4", "`rowwise`"),
+        ("MI300X", "`rowwise_with_gw_hp` if its loss falls behind bf16's"),
     ],
 )
 def test_large_products_are_offered_the_recipe_of_their_gpu(gpu, recipe):
-    text = said(1024, 2048, gpu)
-    assert text.startswith(f"Once it trains in bf16, try FP8 on the {gpu}: torchao's ")
+    text = said(1040, 2048, gpu)
+    assert text.startswith(f"Once it trains in bf16, try FP8 on the {gpu}: torchao's `tensorwise`")
     assert recipe in text
 
 
 def test_what_is_saved_at_most_is_reckoned_from_the_model_s_own_products():
     """All products but the head's: forward, two gradients, and of the first layer one."""
-    text = said(1024, 2048, "H100 SXM")
-    large, head = 1024 * 4096 * (2 + 3), 1024 * 8 * 3
+    text = said(1040, 2048, "H100 SXM")
+    large, head = 1040 * 4160 * (2 + 3), 1040 * 8 * 3
     assert f"{fraction(large / (large + head))} of the FLOP" in text
     times = float(re.search(r"it is ([\d.]+) times as fast at most", text)[1])
     assert 1.2 < times < 2.0
@@ -84,5 +84,26 @@ def test_lesson_09_says_the_same():
     }
     for gpu, row in of.items():
         choice = choice_for(gpu)
-        assert rows[row].split("|")[2].startswith(f" `{choice.torchao}`")
+        first, nearer = (each.strip() for each in rows[row].split("|")[2:4])
+        assert first.startswith(f"`{FIRST}`")
+        assert nearer == choice.nearer.rstrip(",")
         assert f"`{choice.transformer_engine}`" in rows[row] or not choice.transformer_engine
+
+
+def test_the_filter_is_the_lesson_s_and_where_torchao_is_installed_its_own():
+    cells = {
+        each.get("id"): "".join(each["source"]) for each in json.loads(LESSON.read_text("utf-8"))["cells"]
+    }
+    found: dict = {}
+    exec(cells["choose-run"].partition("\n\n\n")[0], found)
+    sides = (8, 1000, 1024, 1040, 1664, 2048, 2064, 4096, 4112, 8192)
+    layers = [nn.Linear(i, o, bias=False, device="meta") for i in sides for o in sides]
+    assert [found["large"](each, "") for each in layers] == [
+        fits(each.in_features, each.out_features) for each in layers
+    ]
+    theirs = pytest.importorskip("torchao.float8", exc_type=ImportError)._auto_filter_for_recipe
+    for recipe in ("tensorwise", "rowwise"):
+        converts = theirs(recipe, filter_fqns=[])
+        assert [found["large"](each, "", recipe == "rowwise") for each in layers] == [
+            converts(each, "") for each in layers
+        ]

@@ -10,6 +10,8 @@ import torch
 import torch.distributed as dist
 from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard
+from torch.distributed.tensor import DTensor, Shard
+from torch.distributed.tensor.parallel import SequenceParallel, parallelize_module
 from torch.utils.data import DistributedSampler
 
 from amp_lessons import audit, parallel
@@ -285,3 +287,22 @@ def test_fsdp2_refuses_an_fp32_buffer_a_scaler_s_step_without_a_reduction_and_an
         dropped, raised = in_2_13
         assert dropped == torch.bfloat16
         assert "grad_dtype" in raised
+
+
+def of_a_norm_beside_tensor_parallelism():
+    """Return the gradient of a norm that two ranks replicate, one of which has 256 of it and the other 1."""
+    mesh = init_device_mesh("cpu", (1, 2), mesh_dim_names=("data", "tensor"))
+    model = torch.nn.Sequential(torch.nn.LayerNorm(8, bias=False))
+    parallelize_module(model, mesh["tensor"], {"0": SequenceParallel()})
+    fully_shard(model, mesh=mesh["data"], mp_policy=MixedPrecisionPolicy(torch.bfloat16, torch.float32))
+    token = torch.tensor([1.0, -1.0] * 4, dtype=torch.bfloat16).reshape(1, 1, 8)  # as a norm leaves it
+    output = model(DTensor.from_local(token, mesh["tensor"], [Shard(1)]))
+    (output.to_local() * (1 if dist.get_rank() else 256)).sum().backward()
+    return model[0].weight.grad.dtype, model[0].weight.grad.full_tensor()[0].item()
+
+
+@pytest.mark.skipif(not torch.__version__.startswith("2.13"), reason="later versions may keep the promise")
+def test_beside_tensor_parallelism_a_replicated_weight_is_not_reduced_in_reduce_dtype():
+    assert parallel.run(of_a_norm_beside_tensor_parallelism, 2) == [(torch.float32, 256.0)] * 2  # 257 in fp32
+    said = "a replicated weight's gradient, such as a norm's, is summed in `param_dtype`"
+    assert said in "".join(source(cell) for cell in NOTEBOOK["cells"] if cell["id"] == "default-why")
