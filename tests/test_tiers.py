@@ -33,7 +33,6 @@ ALL = [
 ]
 
 
-@pytest.mark.few
 @pytest.mark.parametrize(
     ("arguments", "expected"),
     [
@@ -48,6 +47,6 @@ def test_of_many_cases_a_few_are_taken_and_always_the_same(pytester, arguments, 
     pytester.makeini("[pytest]\nmarkers =\n    few\n    thorough\n")
     pytester.makepyfile(test_it=MANY)
     for _ in range(2):
-        result = pytester.runpytest_subprocess("--collect-only", "-q", *arguments)
+        result = pytester.runpytest_inprocess("--collect-only", "-q", *arguments)
         taken = sorted(line.partition("::")[2] for line in result.outlines if "::" in line)
         assert taken == expected

@@ -8,6 +8,7 @@ the notebook does, by whatever means, or when nobody has asked anything of it fo
 from __future__ import annotations
 
 import contextlib
+import gc
 import os
 import pickle
 import selectors
@@ -58,6 +59,8 @@ def _preload() -> None:
     import torch.distributed.tensor.parallel
 
     torch.optim.SGD([torch.nn.Parameter(torch.zeros(1))], lr=0.1)  # the first one imports torch._dynamo
+    gc.freeze()  # what is imported stays, and no rank looks through it
+    gc.enable()
 
 
 def _asked(connection: Connection, parent: int, idle_s: float) -> bool:

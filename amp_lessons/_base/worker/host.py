@@ -70,8 +70,8 @@ class Host(Connection):
         super().__init__(control)
         self._owner = os.getpid()
         code = (
-            f"import sys; sys.path[:] = {sys.path!r}; from amp_lessons._base.worker import serving; "
-            "serving.main()"
+            f"import gc, sys; gc.disable(); sys.path[:] = {sys.path!r}; "
+            "from amp_lessons._base.worker import serving; serving.main()"
         )
         here = [sys.executable, "-c", code, f"{theirs.fileno()}", *preload]
         self.process = subprocess.Popen(

@@ -12,7 +12,7 @@ from typing import Any
 
 from amp_lessons.audit.findings import Finding, note
 from amp_lessons.course import classroom, progress
-from amp_lessons.course.exercises import checking, repetition, shelf
+from amp_lessons.course.exercises import repetition, shelf
 from amp_lessons.course.exercises.exercise import Exercise
 from amp_lessons.course.exercises.overviews import Overview, overview, so_far
 from amp_lessons.course.exercises.own_code import is_still, source_of
@@ -61,6 +61,8 @@ def check(exercise_id: str, attempt: Any, *, time_limit_s: float = 10.0, seed: i
         raise ValueError(f"time_limit_s must be a positive number of seconds, not {time_limit_s!r}")
     if seed is not None and not (type(seed) is int and 0 <= seed < 2**31):
         raise ValueError(f"seed must be an integer from 0 to 2**31 - 1, as a report tells it, not {seed!r}")
+    from amp_lessons.course.exercises import checking  # PyTorch comes with it: what was done is shown without
+
     exercise = shelf.find(exercise_id)
     if exercise.is_patient and is_still(attempt, exercise.stub):
         report = checking.not_attempted(exercise)

@@ -35,6 +35,7 @@ from amp_lessons.course.exercises.report.results import SideBySide
 Said = Finding | SideBySide
 Judge = Callable[[Worker, torch.Generator], Iterator[Said]]
 
+OPTIMIZERS_NEED = "torch._dynamo"  # which the first one imports: half a second
 PRELOAD = (
     "amp_lessons.audit.report.report",
     "amp_lessons.audit.watch",
@@ -42,6 +43,7 @@ PRELOAD = (
     "amp_lessons.course.exercises.bed_there",
     "amp_lessons.course.exercises.loops",
     "cloudpickle",
+    OPTIMIZERS_NEED,
 )
 _THERE = "amp_lessons.course.exercises.bed_there"
 _LONGEST_PRINTED = 2000

@@ -66,8 +66,16 @@ class Exercise:
     @functools.cached_property
     def meets_autocast(self) -> bool:
         """Whether autocast is on in an attempt, or in what its check makes of it."""
+        return self._mentions("autocast")
+
+    @property
+    def meets_optimizers(self) -> bool:
+        """Whether an optimizer is made in an attempt, or by its check."""
+        return self.is_patient or self._mentions("optim")
+
+    def _mentions(self, word: str) -> bool:
         check = inspect.getsource(self._module("check"))
-        return any("autocast" in source for source in (self.stub, self.solution_source, check))
+        return any(word in source for source in (self.stub, self.solution_source, check))
 
     def _module(self, name: str) -> ModuleType:
         return import_module(f"{__package__}.{self.id}.{name}")

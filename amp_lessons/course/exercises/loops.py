@@ -79,6 +79,10 @@ class Bench:
 
     def judge(self, worker: Worker, draw: torch.Generator) -> Iterator[Finding | SideBySide]:
         """Let the loop train on one problem after another until one shows a mistake."""
+        with autocast.cuda_rules():  # once for all that is computed beside it: each time takes milliseconds
+            yield from self._judge(worker, draw)
+
+    def _judge(self, worker: Worker, draw: torch.Generator) -> Iterator[Finding | SideBySide]:
         self.require_callable(worker)
         shift, runs = int(torch.randint(2**30, (), generator=draw)), []
         train, find = f"{self.there.__name__}:train", self.mistakes or mistakes

@@ -10,6 +10,7 @@ from concurrent.futures.process import BrokenProcessPool
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from multiprocessing import get_context
+from multiprocessing.context import BaseContext
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +18,7 @@ from amp_lessons._base.text.bars import with_bar
 from amp_lessons.course import exercises, lessons
 from amp_lessons.course.exercises.exercise import Exercise, cell_id
 from amp_lessons.course.exercises.report.results import Report
-from amp_lessons.teaching.grading import processes
+from amp_lessons.teaching.grading import judging, processes
 from amp_lessons.teaching.grading.grades import Grade, Graded, Grades
 from amp_lessons.teaching.grading.judging import Task, judged, not_judged
 from amp_lessons.teaching.grading.processes import EndedError, Limits, Walled
@@ -174,13 +175,20 @@ def _tasks(read: Sequence[Reading], terms: Terms) -> dict[tuple[str, str], Task]
 
 
 def _judge_all(tasks: dict[tuple[str, str], Task], jobs: int) -> dict[tuple[str, str], Report]:
-    """Judge in processes that stay: the course loads once in each. No learner's code runs in them."""
+    """Judge in processes that stay. No learner's code runs in them."""
     processes.surroundings()
-    with ProcessPoolExecutor(min(jobs, max(1, len(tasks))), get_context("spawn")) as pool:
+    with ProcessPoolExecutor(min(jobs, max(1, len(tasks))), _judges()) as pool:
         futures = {key: pool.submit(judged, task) for key, task in tasks.items()}
         for _ in with_bar(as_completed(futures.values()), "checks", len(futures)):
             pass
     return {key: _judged_anyhow(future, tasks[key]) for key, future in futures.items()}
+
+
+def _judges() -> BaseContext:
+    """Start judges as forks of a process that has loaded the course, once for all of them."""
+    context = get_context("forkserver")
+    context.set_forkserver_preload([judging.__name__])
+    return context
 
 
 def _judged_anyhow(future: Future[Report], task: Task) -> Report:
@@ -188,7 +196,7 @@ def _judged_anyhow(future: Future[Report], task: Task) -> Report:
     with suppress(BrokenProcessPool):
         return future.result()
     try:
-        with ProcessPoolExecutor(1, get_context("spawn")) as pool:
+        with ProcessPoolExecutor(1, _judges()) as pool:
             return pool.submit(judged, task).result()
     except BrokenProcessPool:
         return not_judged(task)

@@ -47,7 +47,8 @@ def _asked(exercise: Exercise, task: Task) -> Report:
     """Judge from here an attempt that is in a worker behind the wall, by the exercise's own judge."""
     limits = worker.Limits(task.limit_s, task.limits.memory_bytes)
     payload = {"source": task.source, "names": list(exercise.names), "lines": {_FILE: task.source}}
-    with walled_host(task.limits, task.limits.start_s + limits.wall_s) as hosts:
+    preload = (bed.OPTIMIZERS_NEED,) if exercise.meets_optimizers else ()
+    with walled_host(task.limits, task.limits.start_s + limits.wall_s, preload) as hosts:
         said = bed.judged(exercise.id, hosts, payload, limits, secrets.randbits(31), exercise.meets_autocast)
     return checking.reported(exercise, said)
 

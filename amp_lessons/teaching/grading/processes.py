@@ -13,7 +13,7 @@ import subprocess
 import sys
 import tempfile
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -179,14 +179,16 @@ def _options(
 
 
 @contextlib.contextmanager
-def walled_host(limits: Limits, most_s: float) -> Iterator[Host]:
-    """Host workers behind the wall for ``most_s`` processor seconds; of the exercises nothing is there but
-    what has to run beside an attempt. Raises EndedError where it took too much.
+def walled_host(limits: Limits, most_s: float, preload: Sequence[str] = ()) -> Iterator[Host]:
+    """Host workers behind the wall for ``most_s`` processor seconds, with these modules imported.
+
+    Of the exercises nothing is there but what has to run beside an attempt. Raises EndedError where it took
+    too much.
     """
     home = None if surroundings().apart else tempfile.mkdtemp(prefix="amp-lessons-grading-")
 
     def command(descriptor: int) -> list[str]:
-        arguments = [f"{descriptor}", "amp_lessons.course.exercises.bed_there", "cloudpickle"]
+        arguments = [f"{descriptor}", "amp_lessons.course.exercises.bed_there", "cloudpickle", *preload]
         options = _options("amp_lessons._base.worker.serving", limits, most_s, arguments, True, home)
         return [sys.executable, "-I", "-S", str(_WALL), json.dumps(options)]
 

@@ -56,7 +56,8 @@ def main() -> None:
     if options["apart"]:
         _set_apart(options)
     _limit(options)
-    boot = f"import sys, runpy; sys.path[:0] = {options['path']!r}; sys.argv[1:] = {options['arguments']!r}; "
+    boot = "import gc, sys, runpy; gc.disable(); "  # until all is imported: a host turns it on again
+    boot += f"sys.path[:0] = {options['path']!r}; sys.argv[1:] = {options['arguments']!r}; "
     boot += f"runpy.run_module({options['module']!r}, run_name='__main__', alter_sys=False)"
     os.chdir(options["home"])
     os.execve(options["python"], [options["python"], "-I", "-c", boot], options["environment"])

@@ -48,7 +48,7 @@ def graded(tmp_path_factory):
     changed["cells"] = [cell for cell in changed["cells"] if cell["id"] != "loss-scaler-check"]
     write(folder / "edited.ipynb", changed)
     before = os.environ.get("AMP_LESSONS_HOME")
-    grades = grading.grade(folder, terms=grading.Terms(limit_s=10.0, jobs=2))
+    grades = grading.grade(folder, terms=grading.Terms(limit_s=4.0, jobs=2))
     assert os.environ.get("AMP_LESSONS_HOME") == before
     return grades
 
