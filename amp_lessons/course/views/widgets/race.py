@@ -120,6 +120,17 @@ class RaceView(View):
         self._refresh()
         return self
 
+    def take_over(self, before: RaceView) -> None:
+        """Go on with the race that was lined up last, unless this is the same one and has come as far."""
+        was_running = before.running
+        before.stop()
+        super().take_over(before)
+        if self.race.step < before.race.step:
+            self.race, self._drawn = before.race, before._drawn
+            self._refresh()
+        if was_running:
+            self.start()
+
     def close(self) -> None:
         """Stop, and take the view from the page."""
         self.stop()
