@@ -57,7 +57,8 @@ class Checked:
         alt = f"Expected beside yours. {self.caption}"
         drawing = picture_html(self.picture, self.caption, alt)
         numbers = Markup("").join(each.table.as_html() for each in self.report.comparisons)
-        return Markup("{}<details><summary>The numbers</summary>{}</details>").format(drawing, numbers)
+        folded = Markup('{}<details style="margin-bottom:10px"><summary>The numbers</summary>{}</details>')
+        return folded.format(drawing, numbers)
 
 
 class CheckStopped(KeyboardInterrupt):
