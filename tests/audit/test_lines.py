@@ -188,9 +188,9 @@ for index, (inputs, targets) in enumerate(data):
     "backward_in_autocast": """
 for inputs, targets in data:
     optimizer.zero_grad()
-    with torch.autocast("cpu", torch.bfloat16):  # mend
+    with torch.autocast("cpu", torch.bfloat16):
         loss = F.cross_entropy(model(inputs), targets)
-        loss.backward()
+        loss.backward()  # mend
     optimizer.step()
 """,
     "one_big_autocast": """

@@ -10,7 +10,7 @@ from playwright.sync_api import expect
 
 from amp_lessons.course.lessons import shipped
 from amp_lessons.course.routes import minutes
-from tools.browser.jupyter_page import REPOSITORY
+from tools.browser.jupyter_page import LIVE, REPOSITORY
 
 pytestmark = [pytest.mark.thorough, pytest.mark.usefixtures("all_lessons")]
 
@@ -57,6 +57,39 @@ def test_a_newcomer_moves_a_slider_stops_a_cell_and_restarts_and_the_page_answer
     expect(opened.page.locator(".jp-Dialog")).to_have_count(0)
     opened.page.wait_for_function("window.ampRestarts")  # what is run from here on waits for the new kernel
     expect(run(2)).to_contain_text("You restarted")
+
+
+LONG = "\n".join(f"# line {n}" for n in range(25))
+
+
+def test_shift_enter_shows_the_view_whole_and_the_verdict_and_keeps_what_was_pressed(
+    open_notebook, write_notebook
+):
+    check = 'views.check("loss_scaler", exercises.solution("loss_scaler").function)'
+    asked = 'views.Quiz("scaling.floor")'
+    imports = "from amp_lessons import exercises, views"
+    opened = open_notebook(
+        write_notebook(f"{imports}\n{LONG}\nviews.BitView()", LONG, check, LONG, asked, "2 + 2", "4", LONG)
+    )
+    opened.page.set_viewport_size({"width": 1280, "height": 800})
+    cells = opened.page.locator(".jp-CodeCell")
+
+    def run(number):
+        cells.nth(number).locator(".cm-content").click()
+        opened.page.keyboard.press("Shift+Enter")
+        opened.wait_idle()
+        return cells.nth(number)
+
+    expect(run(0).locator(f"{LIVE} figure")).to_be_in_viewport(ratio=1)
+    verdict = run(2).get_by_text("Your own loss scaler: passed")
+    expect(verdict).to_be_in_viewport(ratio=1)
+    quiz, answer = run(4), cells.nth(6).locator(".jp-InputArea")
+    expect(answer).to_have_css("filter", "blur(5px)")
+    quiz.get_by_role("button", name="b)").click()
+    expect(quiz).to_contain_text("Yes.")
+    expect(answer).to_have_css("filter", "none")
+    expect(run(4)).to_contain_text("Yes.")
+    assert opened.errors == []
 
 
 def test_the_slider_shows_what_the_cell_that_the_learner_read_returns(lesson):

@@ -241,7 +241,6 @@ class AutogradCalls(Part):
             "line": line_outside(),
             "made_at": graph.line_of(root, graph.MADE_AT),
             "cast_at": graph.line_of(root, graph.CAST_AT),
-            "autocast_at": next((line for line, on, _ in reversed(self._here.autocasts) if on), None),
         }
         return facts, handed_on
 

@@ -111,8 +111,8 @@ class Backward(Event):
     under, None where a framework held the context open, which a script cannot leave; autocast was entered in
     those of ``forward`` since the last step. ``reached`` holds the optimizers whose parameters got gradients.
     ``scalers_called`` holds "scale" where a scaler was given a loss since the last step. ``loss`` is the
-    loss, unscaled, where reading it costs nothing. It was ``made_at`` one line, ``cast_at`` another, and the
-    context that was still open began ``autocast_at`` a third. ``averaged`` says that it is a mean as it is,
+    loss, unscaled, where reading it costs nothing. It was ``made_at`` one line and ``cast_at`` another.
+    ``averaged`` says that it is a mean as it is,
     ``summed`` in which 16-bit dtype the gradients were added to others. ``inside`` is what its graph is made
     of and ``part_in_half`` a part of it that autocast would have kept in fp32, where this step is looked at
     closely.
@@ -132,7 +132,6 @@ class Backward(Event):
     loss: float | None = None
     made_at: Line = None
     cast_at: Line = None
-    autocast_at: Line = None
     averaged: bool = False
     summed: torch.dtype | None = None
     inside: Inside | None = None

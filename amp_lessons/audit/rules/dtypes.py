@@ -109,7 +109,7 @@ def backward_in_autocast(half: str) -> Worded:
 @on(events.Backward)
 def _(event: events.Backward, past: Past) -> Verdicts:
     if event.autocast is not None:
-        yield seen(backward_in_autocast(dtype_name(event.autocast)), event.autocast_at)
+        yield seen(backward_in_autocast(dtype_name(event.autocast)))
 
 
 @mistake("the optimizer's step ran inside autocast", lesson="02", only_audit=True, costs="rounded")

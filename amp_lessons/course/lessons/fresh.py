@@ -135,7 +135,9 @@ def _to_come(cell: dict[str, Any]) -> list[dict[str, Any]]:
     if not views or not shown:
         return []
     line = f"Run this cell (Shift+Enter) to {_what_for(views[-1], shown)}."
-    data = {"text/markdown": f"*{line}*", "text/plain": line}
+    asked = views[-1] == "Quiz"  # the page covers the answer below
+    said = f'<em class="amp-unasked">{line}</em>' if asked else f"*{line}*"
+    data = {"text/markdown": said, "text/plain": line}
     return [{"output_type": "display_data", "metadata": {_TO_COME: True}, "data": data}]
 
 

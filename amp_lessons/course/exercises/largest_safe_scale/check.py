@@ -38,9 +38,9 @@ def judge(worker: Worker, draw: torch.Generator) -> Iterator[Finding]:
     if stricter:
         yield note(
             "stricter_limit",
-            f"safe, but half of the largest scale for {stricter}: a number between 65504 and 65520 still "
-            "rounds to 65504",
-            "to find the largest scale, ask for largest * scale < 65520, in Python floats",
+            f"accepted, as nothing above 65504 was allowed; for {stricter} twice the scale would do too, "
+            "because a number between 65504 and 65520 rounds to 65504",
+            "to find that scale, ask for largest * scale < 65520, in Python floats",
         )
 
 

@@ -118,7 +118,6 @@ class Report(Shown):
 
     def as_html(self) -> Markup:
         """Render as HTML whose meaning never rests on colour alone."""
-        printed = Markup("<p>Your code printed:</p><pre>{}</pre>")
         return Markup(
             '<section class="amp-report" aria-label="Check of {title}"><p><strong>{title}: {status}</strong>'
             "</p>{findings}{numbers}{printed}{again}</section>"
@@ -127,9 +126,14 @@ class Report(Shown):
             status=self.status,
             findings=entries_html(map(entry_of, self.findings)),
             numbers=Markup("").join(table.as_html() for table in self.tables),
-            printed=printed.format(self.printed_first) if self.printed else "",
+            printed=self.printed_html(),
             again=Markup("<p><small>{}</small></p>").format(self.again) if self.again else "",
         )
+
+    def printed_html(self) -> Markup:
+        """Render what the attempt printed, if anything."""
+        printed = Markup("<p>Your code printed:</p><pre>{}</pre>")
+        return printed.format(self.printed_first) if self.printed else Markup("")
 
 
 @dataclass(frozen=True, repr=False)

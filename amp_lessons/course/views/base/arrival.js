@@ -17,12 +17,23 @@ function stopWhereItScrolls() {
   window.addEventListener("resize", allStop); // until Tab is pressed: what is too wide can be reached at any time
 }
 
+// Shift+Enter scrolls to the next cell, before anybody knows how high the view will be: then it is cut off. Once
+// it is there, it is brought into sight, from its controls on where it is higher than the page.
+function showWhole(el) {
+  const cell = el.closest(".jp-Cell");
+  const page = el.closest(".jp-WindowedPanel-outer");
+  if (!page || !cell.nextElementSibling?.classList.contains("jp-mod-active")) return;
+  const shown = cell.querySelector(".jp-Cell-outputWrapper");
+  shown.scrollIntoView({ block: shown.offsetHeight > page.clientHeight ? "start" : "nearest" });
+}
+
 // That this runs is what the page is asked: it draws widgets, anywidgets among them.
 function render({ model, el }) {
   const style = document.createElement("style");
   style.textContent = model.get("rules");
   el.append(style);
   stopWhereItScrolls();
+  const drawn = setTimeout(() => showWhole(el), 300);
 
   // JupyterLab has a meaning for most keys, in a view as well: "b" on the button of an answer would make a cell,
   // an arrow in a list go to the next one. Keys that come alone are the view's; Shift+Enter runs a cell as ever.
@@ -44,6 +55,7 @@ function render({ model, el }) {
   session?.kernelChanged.connect(ended);
 
   return () => {
+    clearTimeout(drawn);
     window.removeEventListener("keydown", keep, true);
     session?.kernelChanged.disconnect(ended);
   };

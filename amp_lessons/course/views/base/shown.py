@@ -21,6 +21,7 @@ from markupsafe import Markup
 
 from amp_lessons._base.drawing.picture import CAPTION_STYLE
 from amp_lessons._base.drawing.style import ACCENT
+from amp_lessons.course.views.base import again
 
 
 def has_page() -> bool:
@@ -143,6 +144,10 @@ class Shown(ipywidgets.VBox):
         """Return as HTML what there is to read without controls."""
         raise NotImplementedError
 
+    def take_over(self, before: Any) -> None:
+        """Go on where the learner left ``before``, a view of this kind that began as this one does."""
+        again.copy_controls(before, self, Shown)
+
     def _repr_mimebundle_(self, **kwargs: Any) -> dict[str, Any]:
         """Return the reference to the live widget; each view adds what can be read without it."""
         if self.comm is None:  # closed
@@ -153,6 +158,7 @@ class Shown(ipywidgets.VBox):
         """Publish what stands in, and the controls; without a page IPython takes the bundle instead."""
         if self.comm is None or not has_page():
             raise NotImplementedError  # says to IPython: go on with _repr_mimebundle_
+        again.go_on(self, self.take_over)
         bundle = self._repr_mimebundle_()  # where work goes on, it waits: what stands in comes after
         publish({"text/html": self._hiding_controls(), "text/plain": bundle["text/plain"]})
         if self.has_controls:

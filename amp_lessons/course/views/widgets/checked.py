@@ -44,21 +44,21 @@ class Checked:
         return {**self.report._repr_mimebundle_(), "text/html": self._html()}
 
     def _html(self) -> Markup:
-        edge = Markup('<div style="border-left:5px solid {};padding-left:14px">{}{}</div>')
-        return edge.format(STATUS_COLOURS[self.report.status], self._words(), self._drawing())
-
-    def _words(self) -> Markup:
-        """Return the report without the numbers that the drawing shows."""
-        report = self.report if self.picture is None else replace(self.report, comparisons=())
-        return report.as_html()
+        """Render the verdict last: once a cell was run, a page is scrolled to where the next one begins."""
+        edge = Markup('<div style="border-left:5px solid {};padding-left:14px">{}{}{}</div>')
+        words = replace(self.report, comparisons=() if self.picture else self.report.comparisons, printed="")
+        colour = STATUS_COLOURS[self.report.status]
+        return edge.format(colour, self._drawing(), self.report.printed_html(), words.as_html())
 
     def _drawing(self) -> Markup:
+        """Render the picture with its numbers, which the words below then leave out."""
         if self.picture is None:
             return Markup("")
         alt = f"Expected beside yours. {self.caption}"
         drawing = picture_html(self.picture, self.caption, alt)
         numbers = Markup("").join(each.table.as_html() for each in self.report.comparisons)
-        return Markup("{}<details><summary>The numbers</summary>{}</details>").format(drawing, numbers)
+        folded = Markup('{}<details style="margin-bottom:10px"><summary>The numbers</summary>{}</details>')
+        return folded.format(drawing, numbers)
 
 
 class CheckStopped(KeyboardInterrupt):

@@ -75,8 +75,16 @@ class CycleView(View):
         """Perform the next phase, or several, and return what is in memory after it."""
         for _ in range(phases):
             self._before, self.snapshot = getattr(self, "snapshot", None), self._cycle.advance()
-        self.show(_picture(self.snapshot), self._describe(), mark=MEASURED_MARK)
+        self._refresh()
         return self.snapshot
+
+    def take_over(self, before: CycleView) -> None:
+        """Go on with the step that is under way."""
+        self._cycle, self._before, self.snapshot = before._cycle, before._before, before.snapshot
+        self._refresh()
+
+    def _refresh(self) -> None:
+        self.show(_picture(self.snapshot), self._describe(), mark=MEASURED_MARK)
 
     def inject_overflow(self) -> None:
         """Put one inf among the gradients of the next backward pass."""

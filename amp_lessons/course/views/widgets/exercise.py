@@ -81,6 +81,13 @@ class ExerciseCard(Shown):
         )
         self.refresh()
 
+    def take_over(self, before: ExerciseCard) -> None:
+        """Show the hints that were opened, and the solution if it was."""
+        for number in before._hints:
+            self._show_hint(number)
+        if before._solution_shown:
+            self.show_solution()
+
     def refresh(self) -> None:
         """Enable the next hint, then announce the record: what it speaks of can be pressed at once."""
         self._record, self._said = _read(self.exercise.id)

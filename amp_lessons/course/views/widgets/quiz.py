@@ -22,6 +22,7 @@ LETTERS = "abcdefgh"
 SHEET = Path(__file__).with_name("quiz.css")
 STYLE = Markup("<style>{}</style>").format(Markup(SHEET.read_text("utf-8")))
 _SIGNS = {True: "amp-right", False: "amp-wrong"}
+_OPEN = "amp-open"  # a question without an answer: the page covers what the lesson says of it below
 
 
 class Quiz(Shown):
@@ -39,7 +40,7 @@ class Quiz(Shown):
         self._again.layout.display = "none"
         asked = ipywidgets.HTML(STYLE + self._asked())
         super().__init__([asked, *self._buttons, self._why, self._again], layout={"max_width": "900px"})
-        self.add_class("amp-quiz")
+        self.add_class("amp-quiz").add_class(_OPEN)
         self._show_earlier_answer()
 
     def choose(self, letter: str) -> None:
@@ -48,6 +49,12 @@ class Quiz(Shown):
         if len(letter) != 1 or letter not in letters:
             raise ValueError(f"there is no answer {letter!r}; choose one of {', '.join(letters)}")
         self._choose(letters.index(letter))
+
+    def take_over(self, before: Quiz) -> None:
+        """Show the answer that was chosen last, without keeping it once more."""
+        if before.chosen is None or before.question != self.question:
+            return
+        self._choose(self.question.choices.index(before.chosen), said=before._why.value)
 
     def _button(self, i: int, choice: Choice) -> ipywidgets.Button:
         made = choice_button(f"{LETTERS[i]})  {choice.text}")
@@ -65,6 +72,7 @@ class Quiz(Shown):
             said = _verdict(chosen)
         else:
             said = "It was right." if earlier.right else "It was not right."
+        self.remove_class(_OPEN)
         told = Markup('<div style="{}">Your first answer, on {}. {}</div>')
         self._why.value = told.format(CAPTION_STYLE, earlier.at[:10], said)
         self._again.layout.display = ""
@@ -90,17 +98,23 @@ class Quiz(Shown):
         """Ask as if nothing had been answered; the keyboard goes to the first answer."""
         self.chosen, self._why.value, self._again.layout.display = None, "", "none"
         self._sign(None)
+        self.add_class(_OPEN)
         focus(self._buttons[0])
 
-    def _choose(self, i: int) -> None:
+    def _choose(self, i: int, said: str = "") -> None:
+        """Show an answer and say why it is right or wrong; where that was ``said`` already, keep nothing."""
         self.chosen = self.question.choices[i]
         self._sign(self.chosen)
+        self.remove_class(_OPEN)
         self._again.layout.display = "none"
-        why = Markup('<div aria-live="polite" style="{}">{}</div>')
-        said = [self.verdict, classroom.predicted(self.question, i), self._keep()]
-        self._why.value = why.format(CAPTION_STYLE, " ".join(filter(None, said)))
+        self._why.value = said or self._say_and_keep(i)
         if self._then is not None:
             self._then(self.chosen)
+
+    def _say_and_keep(self, i: int) -> Markup:
+        why = Markup('<div aria-live="polite" style="{}">{}</div>')
+        said = [self.verdict, classroom.predicted(self.question, i), self._keep()]
+        return why.format(CAPTION_STYLE, " ".join(filter(None, said)))
 
     def _keep(self) -> str:
         """Keep the first answer to a question of the lessons; return what is to be said of it."""

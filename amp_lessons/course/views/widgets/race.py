@@ -13,7 +13,7 @@ from matplotlib.lines import Line2D
 
 from amp_lessons import devices
 from amp_lessons._base.drawing.picture import Picture
-from amp_lessons._base.drawing.style import GRID, INK, QUIET, ZONES, dtype_colour, house_style
+from amp_lessons._base.drawing.style import GRID, ZONES, dtype_colour, house_style
 from amp_lessons._base.text.words import MEASURED_MARK, relative
 from amp_lessons.course.material.race import TASKS, Race
 from amp_lessons.course.views.base.controls import button, dropdown, row
@@ -120,6 +120,17 @@ class RaceView(View):
         self._refresh()
         return self
 
+    def take_over(self, before: RaceView) -> None:
+        """Go on with the race that was lined up last, unless this is the same one and has come as far."""
+        was_running = before.running
+        before.stop()
+        super().take_over(before)
+        if self.race.step < before.race.step:
+            self.race, self._drawn = before.race, before._drawn
+            self._refresh()
+        if was_running:
+            self.start()
+
     def close(self) -> None:
         """Stop, and take the view from the page."""
         self.stop()
@@ -199,12 +210,15 @@ _LEAST_DIFFERENCE, _MOST_DIFFERENCE = 1e-7, 1.0
 
 
 class RacePicture(Picture):
-    """Both losses over the steps, and below them their relative difference; the curves grow by ``update``."""
+    """Both losses over the steps, and below them their relative difference; the curves grow by ``update``.
+
+    A difference has the colour of its dtype: two races are compared where one lies on the other.
+    """
 
     def __init__(self, race: Race, before: Race | None = None) -> None:
         """Draw axes for all steps of ``race``, and the curves as far as they have come.
 
-        The difference of the race ``before``, which was run on the same task, stays there in grey.
+        The difference of the race ``before``, which was run on the same task, stays there, broad and pale.
         """
         with house_style():
             figure = Figure(figsize=(9, 4.2))
@@ -212,19 +226,20 @@ class RacePicture(Picture):
                 2,
                 1,
                 sharex=True,
-                gridspec_kw={"height_ratios": [3, 1.2], "left": 0.09, "right": 0.985, "top": 0.9}
+                gridspec_kw={"height_ratios": [3, 2], "left": 0.09, "right": 0.985, "top": 0.9}
                 | {"bottom": 0.12, "hspace": 0.12},
             )
             self._curves = self._draw_losses(above, race)
             if before is not None and before.differences:
                 name = before.amp.precision
                 steps = range(1, len(before.differences) + 1)
-                below.plot(steps, before.differences, color=QUIET, lw=1, label=f"{name}, the run before")
+                look = {"color": dtype_colour(name), "lw": 3.5, "alpha": 0.45}
+                below.plot(steps, before.differences, **look, label=f"{name}, the run before")
             named = [*self._curves[:2], *below.lines]  # above the axes, where no curve runs
             figure.legend(
                 handles=named, loc="upper right", bbox_to_anchor=(0.985, 1), ncols=3, handlelength=3.2
             )
-            (self._difference,) = below.plot([], [], color=INK, lw=1.2)
+            (self._difference,) = below.plot([], [], color=dtype_colour(race.amp.precision), lw=1.4)
             below.set_yscale("log", nonpositive="mask")
             below.set_ylim(_LEAST_DIFFERENCE, _MOST_DIFFERENCE)
             below.set_xlim(0, race.task.steps + 1)

@@ -69,6 +69,11 @@ class SymptomTree(Shown):
         self._answered, self._at = [], SYMPTOMS
         self._refresh()
 
+    def take_over(self, before: SymptomTree) -> None:
+        """Stand where the answers have led."""
+        self._answered, self._at = [*before._answered], before._at
+        self._refresh()
+
     def next_cell(self) -> str:
         """Write the lines of the end that was reached into a new cell below the one that calls this.
 
