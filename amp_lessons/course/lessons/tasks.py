@@ -94,6 +94,8 @@ def in_section(number: str, id: str) -> list[Task]:
 
 def stopped_at(kept: Learner) -> tuple[Task, datetime] | None:
     """Return the task that was worked on last, and when; None where nothing was done yet."""
+    if not (kept.answers or kept.records or kept.cores):
+        return None
     every = (each for head in shipped.heads() for each in of_lesson(head.number))
     found = [(each, at) for each in every if (at := each.last_at(kept))]
     return max(found, key=lambda pair: pair[1], default=None)
