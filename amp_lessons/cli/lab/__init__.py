@@ -26,6 +26,7 @@ from amp_lessons.course.lessons.shipped import FIRST
 from amp_lessons.course.routes import following
 
 JUPYTER_CONFIG = Path(__file__).parent / "jupyter_config"
+LABEXTENSIONS = Path(__file__).with_name("labextensions")
 STARTUP = Path(__file__).with_name("startup.py")
 _LAST_PORT = 65_535
 
@@ -107,7 +108,11 @@ def server_options(root: Path, landing: str) -> list[str]:
 
     Naming the notebook on the command line instead would make its folder the root of the server.
     """
-    return [f"--ServerApp.root_dir={root}", f"--LabApp.default_url=/lab/tree/{landing}"]
+    return [
+        f"--ServerApp.root_dir={root}",
+        f"--LabApp.default_url=/lab/tree/{landing}",
+        f"--LabApp.extra_labextensions_path={LABEXTENSIONS}",
+    ]
 
 
 def config_path(already_set: str) -> str:

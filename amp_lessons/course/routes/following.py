@@ -17,9 +17,10 @@ from amp_lessons.course.lessons import shipped, tasks
 from amp_lessons.course.lessons.tasks import Task
 from amp_lessons.course.progress import Learner
 from amp_lessons.course.routes.catalogue import IN_ORDER, ROUTES
-from amp_lessons.course.routes.stops import Core, Route, Stop
+from amp_lessons.course.routes.stops import Command, Core, InLesson, Route, Stop
 
 _FIRST = "00"  # the lesson in which a learner without a record is
+_HEAD = "objective"  # the id of a lesson's first cell
 _A_BREAK = timedelta(hours=4)  # whoever goes on sooner knows where that was
 
 
@@ -35,6 +36,15 @@ class Step:
         return (
             f"lesson {self.task.lesson}, {_what(self.task)}" if self.task else str(self.stop) + self._takes()
         )
+
+    @property
+    def place(self) -> tuple[str, str]:
+        """The number of the lesson and the id of the cell to go to; ``("", "")`` for a command."""
+        if self.task:
+            return self.task.lesson, self.task.cell
+        if isinstance(self.stop, Command):
+            return "", ""
+        return self.stop.lesson, self.stop.section if isinstance(self.stop, InLesson) else _HEAD
 
     def as_markdown(self) -> str:
         """Return the step as a link to its lesson, section or cell, from a notebook beside it."""
@@ -83,13 +93,18 @@ def said_of(route: Route, kept: Learner, *, linked: bool = False) -> str:
 
 def of_the_morning(kept: Learner, *, linked: bool = False) -> str:
     """Say where the learner stopped and what is next; "" where nothing was done, or just now."""
+    stopped = where_stopped(kept, linked=linked)
+    return f"{stopped} {said_of(chosen(kept), kept, linked=linked)}" if stopped else ""
+
+
+def where_stopped(kept: Learner, *, linked: bool = False) -> str:
+    """Say where and on which day the learner stopped; "" where nothing was done, or just now."""
     found = tasks.stopped_at(kept)
     if found is None or progress.utc_now() - found[1] < _A_BREAK:
         return ""
     task, at = found
     place = f"lesson {task.lesson}" + (f", “{task.heading}”" if task.heading else "")
-    there = link(place, task) if linked else place
-    return f"{_day(at)} you stopped in {there}. {said_of(chosen(kept), kept, linked=linked)}"
+    return f"{_day(at)} you stopped in {link(place, task) if linked else place}."
 
 
 def link_to(stop: Stop) -> str:

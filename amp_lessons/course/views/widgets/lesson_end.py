@@ -55,7 +55,7 @@ class LessonEnd(Counting):
         self._kept, unread = kept_or_message()
         self._score, unwritten = scores.end_core(self.lesson.number, self._kept)
         self._message = " ".join(filter(None, (self._kept.message, unread, unwritten)))
-        self._counts.value = self._html()
+        self._counts.value = self._html(self._below())
 
     def _facts(self) -> Iterator[tuple[str, str]]:
         """Yield each number with what it counts of the core."""
@@ -72,22 +72,22 @@ class LessonEnd(Counting):
         return "the core of this lesson" if self.lesson.deeper else "this lesson"
 
     def _below(self) -> list[str]:
-        said = [
-            _done(self._score, self._what(), self._kept),
-            _of_deeper(self._score.deeper, self.lesson.deeper),
-        ]
-        return list(filter(None, [*said, overview.due(self._kept), self._message]))
+        return [*self._done(), *filter(None, [overview.due(self._kept), self._message])]
 
-    def _html(self) -> Markup:
+    def _done(self) -> list[str]:
+        done = _done(self._score, self._what(), self._kept)
+        return list(filter(None, [done, _of_deeper(self._score.deeper, self.lesson.deeper)]))
+
+    def _html(self, said: list[str]) -> Markup:
         item = Markup("<li><strong>{}</strong> {}</li>")
         facts = Markup("").join(item.format(*fact) for fact in self._facts())
-        below = Markup("").join(map(_LINE, self._below()))
+        below = Markup("").join(map(_LINE, said))
         live = Markup('{}<div aria-live="polite" style="{}"><ul>{}</ul>{}</div>')
         return live.format(_STYLE, CAPTION_STYLE, facts, below)
 
     def stand_in(self) -> Markup:
-        """Return what the lesson holds: what this learner did of it is known to the kernel alone."""
-        return Markup('<div style="{}">{}</div>').format(CAPTION_STYLE, self._holds())
+        """Return what was done, as it was counted last; what is due is another on another day."""
+        return Markup('<div class="amp-strip">{}</div>').format(self._html(self._done()))
 
     def _holds(self) -> str:
         core, deeper = _held(self._score.core), _held(self._score.deeper)

@@ -54,8 +54,6 @@ class Map(Counting):
         """Count again what was done."""
         self._kept, self._message = kept_or_message()
         self._next.value = sentence_html(following.said_of(self._route, self._kept))
-        if self._linked_as:
-            self.publish_linked(anew=True)
 
     def _keep(self) -> None:
         """Keep the choice, which the ends of lessons go by too; a file that cannot be written keeps none."""

@@ -59,15 +59,19 @@ class Quiz(Shown):
         earlier = self._earlier()
         if earlier is None:
             return
-        chosen = next((each for each in self.question.choices if each.text == earlier.chosen), None)
-        if chosen is not None:
-            self._sign(chosen)
-            said = _verdict(chosen)
-        else:
-            said = "It was right." if earlier.right else "It was not right."
-        told = Markup('<div style="{}">Your first answer, on {}. {}</div>')
-        self._why.value = told.format(CAPTION_STYLE, earlier.at[:10], said)
+        self._sign(self._chosen_in(earlier))
+        self._why.value = self._told(earlier)
         self._again.layout.display = ""
+
+    def _chosen_in(self, answer: FirstAnswer) -> Choice | None:
+        return next((each for each in self.question.choices if each.text == answer.chosen), None)
+
+    def _told(self, answer: FirstAnswer) -> Markup:
+        """Render when the question was answered at first, and what is said of that answer."""
+        chosen = self._chosen_in(answer)
+        said = _verdict(chosen) if chosen else "It was right." if answer.right else "It was not right."
+        told = Markup('<div style="{}">Your first answer, on {}. {}</div>')
+        return told.format(CAPTION_STYLE, answer.at[:10], said)
 
     def _earlier(self) -> FirstAnswer | None:
         try:
@@ -99,6 +103,7 @@ class Quiz(Shown):
         why = Markup('<div aria-live="polite" style="{}">{}</div>')
         said = [self.verdict, classroom.predicted(self.question, i), self._keep()]
         self._why.value = why.format(CAPTION_STYLE, " ".join(filter(None, said)))
+        self.renew_stand_in()
         if self._then is not None:
             self._then(self.chosen)
 
@@ -119,12 +124,17 @@ class Quiz(Shown):
         return "" if self.chosen is None else _verdict(self.chosen)
 
     def stand_in(self) -> Markup:
-        """Return the question with its choices; the answer can be unfolded."""
-        choices = Markup("").join(Markup("<div>{}</div>").format(choice) for choice in self._choices())
-        answer = self.question.answer
+        """Return the question with its choices, and below how it was answered; the answer can be unfolded."""
+        answer, earlier = self.question.answer, self._earlier()
+        chosen, told = (self._chosen_in(earlier), self._told(earlier)) if earlier else (None, "")
+        lines = zip(self._choices(), self.question.choices, strict=True)
+        choices = Markup("").join(
+            Markup("<div>{}{}</div>").format(line, " ← your first answer" * (choice is chosen))
+            for line, choice in lines
+        )
         return Markup(
-            '{}<div style="{style}">{}<details><summary>Answer</summary>{}: {}</details></div>'
-        ).format(self._asked(), choices, answer.text, answer.why, style=CAPTION_STYLE)
+            '{}<div style="{style}">{}<details><summary>Answer</summary>{}: {}</details></div>{}'
+        ).format(self._asked(), choices, answer.text, answer.why, told, style=CAPTION_STYLE)
 
     def _asked(self) -> Markup:
         return Markup('<div style="{};font-weight:600">{}</div>').format(CAPTION_STYLE, self.question.text)
