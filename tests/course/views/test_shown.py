@@ -195,8 +195,10 @@ def test_what_stands_in_knows_the_next_morning_what_was_done(outputs, page):
     quiz.choose("a")
     views.check("decode_bits", card.exercise.solution)
     still = [readable(each["text/html"]) for each in outputs if "text/html" in each]
-    assert f"a) {quiz.question.choices[0].text} ← your first answer" in still[0]
-    assert f"Your first answer, on {progress.utc_now().date()}. {quiz.verdict}" in still[0]
+    right = "right" if quiz.question.choices[0].right else "not right"
+    chosen = f"a) {quiz.question.choices[0].text} ← your first answer, on {progress.utc_now().date()}"
+    assert f"{chosen}: {right}" in still[0]
+    assert still[0].count("your first answer") == 1
     assert "So far: solved" in still[1]
     assert "1 of 1 exercise solved" in still[2]
     assert "due" not in still[2], "on another day another"

@@ -87,7 +87,7 @@ class LessonEnd(Counting):
 
     def stand_in(self) -> Markup:
         """Return what was done, as it was counted last; what is due is another on another day."""
-        return Markup('<div class="amp-strip">{}</div>').format(self._html(self._done()))
+        return self._html(self._done())
 
     def _holds(self) -> str:
         core, deeper = _held(self._score.core), _held(self._score.deeper)

@@ -59,19 +59,15 @@ class Quiz(Shown):
         earlier = self._earlier()
         if earlier is None:
             return
-        self._sign(self._chosen_in(earlier))
-        self._why.value = self._told(earlier)
-        self._again.layout.display = ""
-
-    def _chosen_in(self, answer: FirstAnswer) -> Choice | None:
-        return next((each for each in self.question.choices if each.text == answer.chosen), None)
-
-    def _told(self, answer: FirstAnswer) -> Markup:
-        """Render when the question was answered at first, and what is said of that answer."""
-        chosen = self._chosen_in(answer)
-        said = _verdict(chosen) if chosen else "It was right." if answer.right else "It was not right."
+        chosen = next((each for each in self.question.choices if each.text == earlier.chosen), None)
+        if chosen is not None:
+            self._sign(chosen)
+            said = _verdict(chosen)
+        else:
+            said = "It was right." if earlier.right else "It was not right."
         told = Markup('<div style="{}">Your first answer, on {}. {}</div>')
-        return told.format(CAPTION_STYLE, answer.at[:10], said)
+        self._why.value = told.format(CAPTION_STYLE, earlier.at[:10], said)
+        self._again.layout.display = ""
 
     def _earlier(self) -> FirstAnswer | None:
         try:
@@ -124,17 +120,16 @@ class Quiz(Shown):
         return "" if self.chosen is None else _verdict(self.chosen)
 
     def stand_in(self) -> Markup:
-        """Return the question with its choices, and below how it was answered; the answer can be unfolded."""
-        answer, earlier = self.question.answer, self._earlier()
-        chosen, told = (self._chosen_in(earlier), self._told(earlier)) if earlier else (None, "")
-        lines = zip(self._choices(), self.question.choices, strict=True)
+        """Return the question with its choices, the chosen one marked; the answer can be unfolded."""
+        earlier = self._earlier()
         choices = Markup("").join(
-            Markup("<div>{}{}</div>").format(line, " ← your first answer" * (choice is chosen))
-            for line, choice in lines
+            Markup("<div>{}{}</div>").format(line, _mark(choice, earlier))
+            for line, choice in zip(self._choices(), self.question.choices, strict=True)
         )
+        answer = self.question.answer
         return Markup(
-            '{}<div style="{style}">{}<details><summary>Answer</summary>{}: {}</details></div>{}'
-        ).format(self._asked(), choices, answer.text, answer.why, told, style=CAPTION_STYLE)
+            '{}<div style="{style}">{}<details><summary>Answer</summary>{}: {}</details></div>'
+        ).format(self._asked(), choices, answer.text, answer.why, style=CAPTION_STYLE)
 
     def _asked(self) -> Markup:
         return Markup('<div style="{};font-weight:600">{}</div>').format(CAPTION_STYLE, self.question.text)
@@ -155,6 +150,13 @@ class Quiz(Shown):
             + f"\n\n<details><summary>Answer</summary>\n\n{answer.text}: {answer.why}\n\n</details>"
         )
         return bundle
+
+
+def _mark(choice: Choice, earlier: FirstAnswer | None) -> str:
+    """Return what stands behind the choice that was the first answer, nothing behind any other."""
+    if earlier is None or choice.text != earlier.chosen:
+        return ""
+    return f" ← your first answer, on {earlier.at[:10]}: {'right' if choice.right else 'not right'}"
 
 
 def _verdict(chosen: Choice) -> str:
