@@ -77,13 +77,12 @@ def _warn(message: str) -> None:
 
 def _show() -> int:
     from amp_lessons.course.exercises.overviews import overview_of
-    from amp_lessons.course.routes import overview
+    from amp_lessons.course.routes import following, overview
 
     kept = progress.read()
     found = overview_of(kept)
     print(overview.table(kept), end="\n\n")
-    if route := overview.chosen(kept):
-        print(overview.next_step(route, kept), end="\n\n")
+    print(following.said_of(following.chosen(kept), kept), end="\n\n")
     print(found)
     print(f"\nkept in {progress.path()}; `amp-lessons progress --reset TITLE` forgets one exercise")
     print("`amp-lessons progress --routes` shows ways through the course")
@@ -93,7 +92,7 @@ def _show() -> int:
 
 
 def _show_routes() -> int:
-    from amp_lessons.course.routes import overview
+    from amp_lessons.course.routes import following
     from amp_lessons.course.routes.catalogue import ROUTES
     from amp_lessons.course.routes.stops import duration
 
@@ -102,7 +101,7 @@ def _show_routes() -> int:
     for route in ROUTES:
         print(f"{route.title}, {route.to} ({duration(route.minutes)})")
         print("\n".join(f"    {stop}" for stop in route.stops))
-        print(f"  {overview.next_step(route, kept)}\n")
+        print(f"  {following.said_of(route, kept)}\n")
     return 0
 
 

@@ -71,6 +71,11 @@ class Record:
         """Whether a check of this exercise has passed."""
         return self.solved_at is not None
 
+    @property
+    def tried(self) -> bool:
+        """Whether it was checked, or its solution seen."""
+        return bool(self.tries or self.solution_seen)
+
 
 @dataclass(frozen=True)
 class Review:
@@ -220,6 +225,14 @@ class Learner:
         """Return the record of an exercise, an empty one if nothing has been done."""
         return self.records.get(exercise_id, Record())
 
+    def last_at(self, id: str) -> datetime | None:
+        """Return when a question or an exercise was worked on last, as far as that is kept."""
+        record, written = self.of(id), self.written.get(id, Written())
+        traces = [record.first_try_at, record.solved_at, written.emptied_at]
+        traces += [each.at for each in (*written.versions, *self.reviews.get(id, ()))]
+        traces += [self.answers[id].at] if id in self.answers else []
+        return max(filter(None, map(moment, traces)), default=None)
+
     def as_json(self) -> str:
         """Write the records of all exercises as JSON."""
         return json.dumps({name: asdict(record) for name, record in self.records.items()}, indent=2) + "\n"
@@ -350,6 +363,14 @@ class Learner:
 def utc_now() -> datetime:
     """Return this moment, to the second."""
     return datetime.now(timezone.utc).replace(microsecond=0)
+
+
+def moment(text: str | None) -> datetime | None:
+    """Return a moment as the record keeps it, None where there is none, or somebody has edited it."""
+    try:
+        return datetime.fromisoformat(text).astimezone(timezone.utc) if text else None
+    except ValueError:
+        return None
 
 
 def _now() -> str:

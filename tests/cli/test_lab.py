@@ -4,6 +4,7 @@ import errno
 import importlib.util
 import json
 import os
+from datetime import datetime, timedelta, timezone
 from pathlib import Path
 
 import pytest
@@ -12,6 +13,8 @@ from amp_lessons import lessons
 from amp_lessons.cli import cli, lab
 from amp_lessons.cli.lab import surroundings
 from amp_lessons.cli.lab.surroundings import Surroundings
+from amp_lessons.course import progress
+from tests.course.keep import keep
 
 
 @pytest.fixture
@@ -40,7 +43,9 @@ def launched(monkeypatch):
     """Record what JupyterLab would be started with."""
     seen = []
     monkeypatch.setattr("jupyterlab.labapp.main", seen.append)
-    monkeypatch.setenv("JUPYTER_CONFIG_PATH", "")
+    for name in ("JUPYTER_CONFIG_PATH", "PYTHONSTARTUP"):
+        monkeypatch.setenv(name, "")
+    monkeypatch.delenv("PYTHONSTARTUP")
     return seen
 
 
@@ -57,6 +62,30 @@ def test_jupyterlab_starts_in_the_learners_copy_on_the_first_lesson(originals, h
     ]
     assert "--no-browser" in options
     assert f"Your own copy of the lessons is in {here / 'my_lessons'}." in capsys.readouterr().out
+
+
+def test_who_comes_back_lands_where_they_stopped_and_kernels_know_it(
+    originals, here, launched, capsys, monkeypatch
+):
+    keep("answer", "scaling.does_it_hurt", True)
+    keep("answer", "start.halved", True)  # in the same second
+    keep("review", "largest_safe_scale", "good", progress.utc_now() + timedelta(seconds=1))
+    monkeypatch.setattr(progress, "utc_now", lambda: datetime(2099, 1, 1, tzinfo=timezone.utc))
+    assert amp_lessons("lab", "--no-browser") == 0
+    assert "--LabApp.default_url=/lab/tree/03_loss_scaling.ipynb" in launched[0]
+    said = capsys.readouterr().out
+    assert (
+        "you stopped in lesson 03, “Exercise: compute the largest safe scale”. Next: lesson 03, the" in said
+    )
+    assert os.environ["PYTHONSTARTUP"] == str(lab.STARTUP)
+
+
+def test_a_record_that_cannot_be_read_leads_to_the_first_lesson(originals, here, launched, monkeypatch):
+    monkeypatch.setenv("AMP_LESSONS_HOME", "relative")
+    monkeypatch.setenv("PYTHONSTARTUP", "mine.py")
+    assert amp_lessons("lab", "--no-browser") == 0
+    assert "--LabApp.default_url=/lab/tree/00_start_here.ipynb" in launched[0]
+    assert os.environ["PYTHONSTARTUP"] == "mine.py"
 
 
 def test_a_folder_can_be_named_and_jupyterlabs_options_passed_on(originals, here, launched):

@@ -61,6 +61,11 @@ class LabServer:
     def __exit__(self, *exception: object) -> None:
         self._program.end()
 
+    @property
+    def progress(self) -> Path:
+        """The folder of the learner's record."""
+        return self._private / "progress"
+
     def url(self, path: str = "/lab") -> str:
         """Return the address of a page of this server, token included."""
         return f"http://127.0.0.1:{self.port}{quote(path)}?token={self.token}"
@@ -74,7 +79,7 @@ class LabServer:
     def forget(self) -> None:
         """End all kernels; forget settings, progress, and the notebooks that lie beside the copy."""
         self.end_kernels()
-        for left in (self.root / "notebooks", self._private / "settings", self._private / "progress"):
+        for left in (self.root / "notebooks", self._private / "settings", self.progress):
             shutil.rmtree(left, ignore_errors=True)
         self._draw_every_cell()
 

@@ -1,9 +1,10 @@
 """``amp-lessons lab``: JupyterLab, opened on the learner's own copy of the lessons.
 
-The token stays as Jupyter sets it. Four things differ from a bare ``jupyter lab``: the page it lands on,
-JupyterLab's question about news, which is answered with no, lines of code, which are wrapped where the page
-is narrower (unless the learner has set it), and what ``surroundings`` make necessary (root, a port that is
-taken, no screen), which is said.
+The token stays as Jupyter sets it. Five things differ from a bare ``jupyter lab``: the page it lands on, the
+lesson where the learner stopped; what kernels do for somebody who comes back (``STARTUP``, unless there is a
+PYTHONSTARTUP already); JupyterLab's question about news, which is answered with no; lines of code, which are
+wrapped where the page is narrower (unless the learner has set it); and what ``surroundings`` make necessary
+(root, a port that is taken, no screen), which is said.
 """
 
 from __future__ import annotations
@@ -19,10 +20,14 @@ from amp_lessons._base import files
 from amp_lessons._base.text.nearest import did_you_mean
 from amp_lessons.cli import typed
 from amp_lessons.cli.lab import surroundings
-from amp_lessons.course import lessons
+from amp_lessons.course import lessons, progress
+from amp_lessons.course.lessons import shipped, tasks
 from amp_lessons.course.lessons.shipped import FIRST
+from amp_lessons.course.routes import following
 
 JUPYTER_CONFIG = Path(__file__).parent / "jupyter_config"
+LABEXTENSIONS = Path(__file__).with_name("labextensions")
+STARTUP = Path(__file__).with_name("startup.py")
 _LAST_PORT = 65_535
 
 
@@ -88,6 +93,7 @@ def _made_ready(args: argparse.Namespace, here: surroundings.Surroundings) -> tu
 
 def _start_jupyterlab(options: list[str]) -> None:
     os.environ["JUPYTER_CONFIG_PATH"] = config_path(os.environ.get("JUPYTER_CONFIG_PATH", ""))
+    os.environ.setdefault("PYTHONSTARTUP", str(STARTUP))  # kernels inherit it
     from jupyterlab.labapp import main
 
     main(options)
@@ -102,7 +108,11 @@ def server_options(root: Path, landing: str) -> list[str]:
 
     Naming the notebook on the command line instead would make its folder the root of the server.
     """
-    return [f"--ServerApp.root_dir={root}", f"--LabApp.default_url=/lab/tree/{landing}"]
+    return [
+        f"--ServerApp.root_dir={root}",
+        f"--LabApp.default_url=/lab/tree/{landing}",
+        f"--LabApp.extra_labextensions_path={LABEXTENSIONS}",
+    ]
 
 
 def config_path(already_set: str) -> str:
@@ -152,7 +162,21 @@ def _own_copy(named: Path | None) -> tuple[Path, str]:
         raise unwritable(error, folder) from error
     for sentence in told(brought):
         print(sentence, flush=True)
-    return folder, FIRST
+    return folder, _landing()
+
+
+def _landing() -> str:
+    """Return the lesson in which the learner stopped, the first one at first; print where that was."""
+    try:
+        kept = progress.read()
+        found = tasks.stopped_at(kept)
+        if found is None:
+            return FIRST
+        if said := following.of_the_morning(kept):
+            print(said, flush=True)
+        return shipped.head_of(found[0].lesson).file
+    except (progress.ProgressError, FileNotFoundError):  # the page itself says what is wrong with the record
+        return FIRST
 
 
 def told(brought: lessons.Brought) -> list[str]:

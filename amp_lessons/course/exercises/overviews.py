@@ -46,9 +46,7 @@ class Overview(ShownAsTable):
         return f"{so_far(record)}, {DUE}" if exercise.id in self.due else so_far(record)
 
     def _heading(self) -> str:
-        then = self.next_exercise
-        goes_on = f"; next: “{then.title}”, in lesson {shipped.named(then.lesson)}" if then else ""
-        return f"{self.solved} of {len(self.rows)} exercises solved{goes_on}"
+        return f"{self.solved} of {len(self.rows)} exercises solved"
 
     def _questions(self) -> str:
         """Say how many questions were answered, of all and of each lesson that was begun."""

@@ -6,13 +6,13 @@ nothing: it does not count. Where the empty cell was checked before, it does, fo
 
 from __future__ import annotations
 
-from datetime import datetime, timezone
+from datetime import datetime
 
 from amp_lessons.course import progress, schedule
 from amp_lessons.course.exercises import shelf
 from amp_lessons.course.exercises.exercise import Exercise
 from amp_lessons.course.exercises.own_code import same_code
-from amp_lessons.course.progress import Learner, Review, Version, Written
+from amp_lessons.course.progress import Learner, Review, Version, Written, moment
 
 DUE = "due for repetition"
 
@@ -35,7 +35,7 @@ def handed_in_again(exercise_id: str, source: str, kept: Learner) -> Version | N
     None where it was, or where that cannot be told.
     """
     written = kept.written.get(exercise_id, Written())
-    due_at, emptied_at = _due_at(exercise_id, kept), _moment(written.emptied_at)
+    due_at, emptied_at = _due_at(exercise_id, kept), moment(written.emptied_at)
     if due_at is None or due_at > progress.utc_now() or (emptied_at is not None and emptied_at >= due_at):
         return None
     return written.newest if written.newest and same_code(written.newest.source, source) else None
@@ -58,17 +58,9 @@ def record_check(exercise_id: str, passed: bool, source: str, kept: Learner) -> 
 def _due_at(exercise_id: str, kept: Learner) -> datetime | None:
     """Return when an exercise is due again, by the day on which it was solved, and its repetitions since."""
     record = kept.of(exercise_id)
-    solved = _moment(record.solved_at)
+    solved = moment(record.solved_at)
     if solved is None:
         return None
     first = Review(solved.isoformat(), "hard" if record.solution_seen else "good")
     since = [each for each in kept.reviews.get(exercise_id, ()) if each.moment > solved]
     return schedule.due_at([first, *since], whole_days=True)
-
-
-def _moment(text: str | None) -> datetime | None:
-    """Return a moment as progress keeps it, None where somebody has edited it to something else."""
-    try:
-        return datetime.fromisoformat(text).astimezone(timezone.utc) if text else None
-    except ValueError:
-        return None

@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-import re
 from dataclasses import dataclass, replace
 
-from amp_lessons.course import progress, quizzes, schedule
+from amp_lessons.course import progress, schedule
 from amp_lessons.course.exercises import shelf
 from amp_lessons.course.exercises.exercise import Exercise
 from amp_lessons.course.exercises.repetition import is_due
-from amp_lessons.course.lessons import shipped
+from amp_lessons.course.lessons import shipped, tasks
 from amp_lessons.course.progress import Learner, ProgressError
-
-_CURVES = re.compile(r"views\.CurveQuiz\((?:range\((\d+), (\d+)\))?\)")
 
 
 @dataclass(frozen=True)
@@ -64,28 +61,17 @@ def score(lesson: str, kept: Learner) -> Score:
 
 def part_of(lesson: str, code: str, kept: Learner) -> Part:
     """Return what was done of what these cells of a lesson ask for."""
-    set_ = [each.id for each in shelf.exercises() if f'views.ExerciseCard("{each.id}")' in code]
-    records = [kept.of(id) for id in set_]
-    first = [kept.answers.get(id) for id in _asked(lesson, code)]
+    records = [kept.of(id) for id in tasks.exercises_in(code)]
+    first = [kept.answers.get(id) for id in tasks.questions_in(lesson, code)]
     given = [answer.right for answer in first if answer is not None]
     return Part(
         exercises=len(records),
         questions=len(first),
-        tried=sum(bool(each.tries or each.solution_seen) for each in records),
+        tried=sum(each.tried for each in records),
         solved=sum(each.solved for each in records),
         answered=len(given),
         right=sum(given),
     )
-
-
-def _asked(lesson: str, code: str) -> list[str]:
-    """Return the questions that these cells ask; those about curves are asked by one view, by number."""
-    ids = [each.id for each in quizzes.of_lesson(lesson)]
-    curves = [id for id in ids if id.startswith("curves.")]
-    asked = [id for id in ids if f'views.Quiz("{id}")' in code]
-    for first, end in _CURVES.findall(code):
-        asked += curves[int(first) - 1 : int(end) - 1] if first else curves
-    return asked
 
 
 def end_core(lesson: str, kept: Learner) -> tuple[Score, str]:

@@ -18,7 +18,11 @@ from typing import Any
 
 Notebook = dict[str, Any]
 
-_TO_COME = "amp_lessons_to_come"  # in the metadata of that line: what was never run is nobody's work
+# That line is printed text: a notebook with anything richer that was not run here counts as not trusted, and
+# JupyterLab takes style sheets out of all of it. Copies of before have it with this in its metadata.
+_RUN = "Run this cell (Shift+Enter) to "
+_BOLD = "\x1b[1m"  # by this the page knows a question that nobody was asked, and covers its answer below
+_ONCE_TO_COME = "amp_lessons_to_come"
 _INSTALLS = "install"  # the id of the cell that does so on Colab and Kaggle
 _OPENS_ELSEWHERE = re.compile(r"\n*^\[Open in Colab\]\(.*$", re.MULTILINE)
 _TEACHES = "teaches"  # a tag: what is asserted in this cell a learner shall read
@@ -119,7 +123,11 @@ def _language() -> dict[str, Any]:
 
 def is_to_come(value: Any) -> bool:
     """Return whether a part of a notebook is the line that stands where a view will be."""
-    return isinstance(value, dict) and _TO_COME in (value.get("metadata") or {})
+    if not isinstance(value, dict) or "output_type" not in value:
+        return False
+    text = value.get("text", "")
+    printed = "".join(text) if isinstance(text, list) else str(text)
+    return printed.removeprefix(_BOLD).startswith(_RUN) or _ONCE_TO_COME in (value.get("metadata") or {})
 
 
 def _not_run(cell: dict[str, Any]) -> dict[str, Any]:
@@ -134,11 +142,9 @@ def _to_come(cell: dict[str, Any]) -> list[dict[str, Any]]:
     shown = [kind for output in cell["outputs"] for kind in output.get("data", {})]
     if not views or not shown:
         return []
-    line = f"Run this cell (Shift+Enter) to {_what_for(views[-1], shown)}."
-    asked = views[-1] == "Quiz"  # the page covers the answer below
-    said = f'<em class="amp-unasked">{line}</em>' if asked else f"*{line}*"
-    data = {"text/markdown": said, "text/plain": line}
-    return [{"output_type": "display_data", "metadata": {_TO_COME: True}, "data": data}]
+    line = f"{_RUN}{_what_for(views[-1], shown)}."
+    text = f"{_BOLD}{line}\x1b[0m" if views[-1] == "Quiz" else line
+    return [{"output_type": "stream", "name": "stdout", "text": text}]
 
 
 def _what_for(view: str, shown: list[str]) -> str:

@@ -125,6 +125,21 @@ def parts_of(number: str) -> tuple[list[Cell], list[list[Cell]]]:
     return parted(cells_of(numbered(originals(), number)))
 
 
+def section(number: str, id: str) -> list[Cell]:
+    """Return a section of a lesson by the id of its heading's cell, with what stands below ``###``.
+
+    The first cell heads what stands above the first heading. Raises ValueError where there is none.
+    """
+    cells = cells_of(numbered(originals(), number))
+    levels = [len(heading[0]) if (heading := heading_of(cell)) else 0 for cell in cells]
+    levels[0] = 2
+    begin = next((at for at, cell in enumerate(cells) if cell["id"] == id and levels[at]), None)
+    if begin is None:
+        raise ValueError(f"lesson {number} has no heading whose cell is called {id!r}")
+    ends = (at for at in range(begin + 1, len(cells)) if 0 < levels[at] <= levels[begin])
+    return list(cells[begin : next(ends, len(cells))])
+
+
 def begins_deeper(cell: Cell) -> bool:
     """Return whether a cell is the heading of a deeper section."""
     return cell["cell_type"] == "markdown" and source(cell).startswith(DEEPER)

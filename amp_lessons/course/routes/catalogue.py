@@ -13,7 +13,7 @@ ABLE_TO = {
     "01": "decode an fp16 by hand, and say what 65,520, 2⁻²⁵ or 256 + 1 become in each format",
     "02": "find out which dtype PyTorch picks for any operation, for CUDA too, without a GPU",
     "03": "explain every line around `GradScaler`, and notice a skipped step",
-    "04": "write the training loop, with clipping, and test it; below the core, accumulation and checkpoints",
+    "04": "write the training loop, with clipping and accumulation, test it, and stop and resume it",
     "05": "predict what mixed precision saves for a model, and measure it reliably",
     "06": "find the cause behind a symptom, mend trainings that run and are wrong, and audit your own",
     "07": "fine-tune real pretrained weights, and put every instrument on a model of your own",
@@ -26,6 +26,9 @@ ABLE_TO = {
 FOR_SOME = (
     "11",
 )  # lessons for those whose subject they are; the others are what everybody should leave with
+
+# where nobody has chosen a route, and behind the end of one
+IN_ORDER = Route("", "The lessons in order", "to go through them all", tuple(map(Core, ABLE_TO)))
 
 ROUTES = (
     Route(

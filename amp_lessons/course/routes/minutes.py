@@ -14,17 +14,14 @@ import functools
 import re
 import sys
 from dataclasses import dataclass, field
-from itertools import takewhile
 from pathlib import Path
 
-from amp_lessons.course.exercises import shelf
-from amp_lessons.course.lessons import shipped
+from amp_lessons.course.lessons import shipped, tasks
 from amp_lessons.course.lessons.shipped import Cell, heading_of, source
 
 OPENING = "Opening"  # what stands above the first heading
 
 _A_READERS = 1.2
-_EXERCISE = re.compile(r'views\.ExerciseCard\("(\w+)"\)')
 _TIMED = re.compile(r"views\.(?:MockInterview|CodingRound)\(.*minutes=(\d+)")
 DESIGN_MINUTES = 25  # of each round: the room of interviews stands above this one, and its tests hold it
 _UNTIMED = ("-stub", "-card", "-check", "install", "lesson-end")  # counted with the exercise, or folded away
@@ -83,12 +80,8 @@ def with_subsections(number: str, id: str) -> list[Section]:
 
     Raises ValueError where the lesson has no such section.
     """
-    found = list(sections(number))
-    ids = [each.id for each in found]
-    if id not in ids:
-        raise ValueError(f"lesson {number} has no heading whose cell is called {id!r}")
-    first, *others = found[ids.index(id) :]
-    return [first, *takewhile(lambda each: each.level > first.level, others)]
+    ids = {cell["id"] for cell in shipped.section(number, id)}
+    return [each for each in sections(number) if each.id in ids]
 
 
 def core(number: str) -> int:
@@ -128,9 +121,11 @@ def _rounded(parts: list[_Cells]) -> list[Section]:
 
 def _given(cell: Cell) -> int:
     """Return the minutes that an exercise's card, or a mock interview, a code or a design round states."""
+    from amp_lessons.course.exercises import shelf  # loads PyTorch, which sections without minutes need not
+
     text = source(cell)
     timed = sum(map(int, _TIMED.findall(text))) + DESIGN_MINUTES * text.count("views.DesignRound(")
-    return timed + sum(shelf.find(id).minutes for id in _EXERCISE.findall(text))
+    return timed + sum(shelf.find(id).minutes for id in tasks.exercises_in(text))
 
 
 def _weight(cell: Cell) -> float:

@@ -9,8 +9,9 @@ from amp_lessons.course.exercises.scores import Score
 from amp_lessons.course.lessons import shipped
 from amp_lessons.course.lessons.shipped import Head
 from amp_lessons.course.progress import Learner
-from amp_lessons.course.routes.catalogue import ABLE_TO, ROUTES
-from amp_lessons.course.routes.stops import Route, duration
+from amp_lessons.course.routes import following
+from amp_lessons.course.routes.catalogue import ABLE_TO, IN_ORDER
+from amp_lessons.course.routes.stops import Route
 
 _MOST_NAMED = 4  # exercises that are due; `amp-lessons progress` names them all
 _HEAD = ("lesson", "core", "deeper", "exercises solved", "questions answered")
@@ -26,8 +27,11 @@ def table(kept: Learner) -> Table:
 def as_markdown(route: Route, kept: Learner) -> str:
     """Return a route's stops as steps, what was done marked, above all lessons; links lead to neighbours."""
     found = _scored(kept)
-    lessons = "\n".join(_item(head, score) for head, score in found)
-    steps = [f"**{route.title}**, {route.to}{route.takes}:", route.steps(kept)]
+    step = following.next_on(route, kept)
+    on = getattr(step.stop, "lesson", "") if step else ""
+    lessons = "\n".join(_item(head, score) + " ← next" * (head.number == on) for head, score in found)
+    steps = [f"**{route.title}**, {route.to}{route.takes}:", route.steps(kept, step and step.stop)]
+    steps = [] if route is IN_ORDER else steps  # the lessons below are its stops
     return "\n\n".join([*steps, f"**{_caption(found)}**", lessons, *_notes(kept)])
 
 
@@ -85,17 +89,3 @@ def due(kept: Learner) -> str:
     named += [f"{others} more"] if others else []
     named += [f"{counted(cards, 'interview card')} (lesson 10)"] if cards else []
     return f"Due for repetition: {listed(named)}." if named else "Nothing is due for repetition now."
-
-
-def chosen(kept: Learner) -> Route | None:
-    """Return the route that the learner chose; None before a choice, and where it is gone meanwhile."""
-    return next((each for each in ROUTES if each.id == kept.route), None)
-
-
-def next_step(route: Route, kept: Learner) -> str:
-    """Say what comes next on a route."""
-    stop = route.next_stop(kept)
-    if stop is None:
-        return f"“{route.title}”: you have been through all of it."
-    minutes = f" ({duration(stop.minutes)})" if stop.minutes else ""
-    return f"Next on “{route.title}”: {stop}{minutes}."

@@ -6,11 +6,11 @@ from dataclasses import dataclass
 from urllib.parse import quote
 
 from amp_lessons._base.text.words import counted
-from amp_lessons.course.exercises import scores
-from amp_lessons.course.lessons import shipped
+from amp_lessons.course.lessons import shipped, tasks
+from amp_lessons.course.lessons.shipped import heading_of
+from amp_lessons.course.lessons.tasks import Task
 from amp_lessons.course.progress import Learner
 from amp_lessons.course.routes import minutes
-from amp_lessons.course.routes.minutes import Section
 
 
 @dataclass(frozen=True)
@@ -35,6 +35,10 @@ class Core:
         """Return whether the core was done."""
         return self.lesson in kept.cores
 
+    def tasks(self) -> list[Task]:
+        """Return what the core asks for."""
+        return [each for each in tasks.of_lesson(self.lesson) if not each.part]
+
 
 @dataclass(frozen=True)
 class InLesson:
@@ -46,17 +50,13 @@ class InLesson:
     @property
     def heading(self) -> str:
         """The section's heading."""
-        return self._sections[0].heading
+        heading = heading_of(shipped.section(self.lesson, self.section)[0])
+        return heading[1] if heading else ""
 
     @property
     def minutes(self) -> int:
-        """The section's minutes, by the rule."""
-        return sum(each.minutes for each in self._sections)
-
-    @property
-    def _sections(self) -> list[Section]:
-        """The section and its subsections. Raises ValueError where the lesson has none of that id."""
-        return minutes.with_subsections(self.lesson, self.section)
+        """The section's minutes, by the rule. Raises ValueError where the lesson has none of that id."""
+        return sum(each.minutes for each in minutes.with_subsections(self.lesson, self.section))
 
     def __str__(self) -> str:
         return f"lesson {self.lesson}, “{self.heading}”"
@@ -68,9 +68,12 @@ class InLesson:
 
     def done(self, kept: Learner) -> bool:
         """Return whether the section asks for something, and all of it was answered or tried."""
-        code = "\n".join(each.code for each in self._sections)
-        part = scores.part_of(self.lesson, code, kept)
-        return bool(part.questions or part.exercises) and not (part.unanswered or part.untried)
+        asked = self.tasks()
+        return bool(asked) and all(each.done(kept) for each in asked)
+
+    def tasks(self) -> list[Task]:
+        """Return what the section asks for."""
+        return [each for each in tasks.in_section(self.lesson, self.section) if not each.ends_core]
 
 
 @dataclass(frozen=True)
@@ -91,6 +94,10 @@ class Command:
     def done(self, kept: Learner) -> bool:
         """Return False: nobody notes what is done outside lessons."""
         return False
+
+    def tasks(self) -> list[Task]:
+        """Return nothing: it is no part of a lesson."""
+        return []
 
 
 Stop = Core | InLesson | Command
@@ -121,10 +128,6 @@ class Route:
         behind = self.stops[here[-1] + 1 :] if here else ()
         return behind[0] if behind else None
 
-    def ends_with(self, lesson: str) -> bool:
-        """Whether a lesson, by its number, is the last stop."""
-        return getattr(self.stops[-1], "lesson", None) == lesson
-
     def next_stop(self, kept: Learner) -> Stop | None:
         """Return the stop behind the last one that was done, the first at first; None behind the last.
 
@@ -134,13 +137,12 @@ class Route:
         behind = self.stops[done[-1] + 1 if done else 0 :]
         return behind[0] if behind else None
 
-    def steps(self, kept: Learner | None = None) -> str:
+    def steps(self, kept: Learner | None = None, following: Stop | None = None) -> str:
         """Return the stops as a numbered list in markdown; links lead to neighbours.
 
-        With what a learner has ``kept``, what was done is marked, and what comes next.
+        With what a learner has ``kept``, what was done is marked, and the stop that is ``following``.
         """
         done = [kept is not None and stop.done(kept) for stop in self.stops]
-        following = self.next_stop(kept) if kept is not None else None
         return "\n".join(
             f"1. {'✓ ' * was_done}{stop.as_markdown('')}{' ← next' * (stop is following)}"
             for was_done, stop in zip(done, self.stops, strict=True)

@@ -7,6 +7,7 @@ import re
 
 import nbformat
 import pytest
+from nbformat.sign import MemorySignatureStore, NotebookNotary
 
 from amp_lessons import clinic, quizzes, views
 from amp_lessons.audit import rules
@@ -98,7 +99,13 @@ def test_each_cell_that_will_show_a_view_says_how_to_get_it(lesson):
     for cell in given_to_a_learner(lesson)["cells"]:
         if cell["cell_type"] == "code" and re.search(r"^views\.\w+\(", "".join(cell["source"]), re.MULTILINE):
             (line,) = cell["outputs"]
-            assert re.match(r"Run this cell \(Shift\+Enter\) to [a-z]", line["data"]["text/plain"])
+            assert re.match(r"Run this cell \(Shift\+Enter\) to [a-z]", line["text"])
+
+
+@pytest.mark.parametrize("lesson", LESSONS)
+def test_a_lesson_that_was_run_in_part_is_trusted_the_next_morning(lesson):
+    notebook = nbformat.from_dict(given_to_a_learner(lesson))
+    assert NotebookNotary(store_factory=MemorySignatureStore).check_cells(notebook)
 
 
 def test_what_stays_stored_for_readers_has_its_answers_folded():

@@ -84,9 +84,21 @@ def test_a_lesson_comes_with_nothing_run(folder, source):
     assert "2.3" not in came
     assert [cell["source"] for cell in json.loads(came)["cells"]] == [cell["source"] for cell in cells]
     view, prints = (cell["outputs"] for cell in json.loads(came)["cells"])
-    assert view[0]["data"]["text/plain"] == "Run this cell (Shift+Enter) to get a picture with controls."
+    assert view[0]["text"] == "Run this cell (Shift+Enter) to get a picture with controls."
     assert len(view) == 1
     assert prints == []
+
+
+def test_what_earlier_versions_put_in_a_cell_that_was_not_run_is_nobodys_work(folder, source):
+    (source / NAMES[0]).write_text(SHOWS_A_VIEW)
+    lessons.bring(folder, source)
+    as_it_was = json.loads((folder / NAMES[0]).read_text())
+    data = {"text/markdown": "*Run this cell (Shift+Enter) to get a picture with controls.*"}
+    line = {"output_type": "display_data", "metadata": {"amp_lessons_to_come": True}, "data": data}
+    as_it_was["cells"][0]["outputs"] = [line]
+    (folder / NAMES[0]).write_text(json.dumps(as_it_was))
+    say(source, "version 2")
+    assert lessons.bring(folder, source).updated == (NAMES[0],)
 
 
 def test_what_assistants_are_asked_comes_once_and_stays_away_when_it_was_deleted(folder, source):
@@ -220,9 +232,7 @@ def rewritten(notebook, outputs):
 @pytest.mark.parametrize(
     "outputs",
     [
-        lambda lines: [
-            {**each, "data": {kind: [text] for kind, text in each["data"].items()}} for each in lines
-        ],
+        lambda lines: [{**each, "text": each["text"].splitlines(keepends=True)} for each in lines],
         lambda lines: [],  # all outputs cleared
     ],
 )

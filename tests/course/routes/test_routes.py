@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import json
 import re
+import subprocess
+import sys
+from datetime import datetime, timedelta, timezone
 
 import pytest
 
 from amp_lessons import quizzes
 from amp_lessons.course import progress
 from amp_lessons.course.exercises import scores
-from amp_lessons.course.lessons import shipped
-from amp_lessons.course.routes import minutes, overview
-from amp_lessons.course.routes.catalogue import ABLE_TO, FOR_SOME, ROUTES, route
+from amp_lessons.course.lessons import shipped, tasks
+from amp_lessons.course.routes import following, minutes, overview
+from amp_lessons.course.routes.catalogue import ABLE_TO, FOR_SOME, IN_ORDER, ROUTES, route
 from amp_lessons.course.routes.stops import Command, Core, InLesson, Route, anchor
 from tests.course.keep import keep
 
@@ -88,7 +92,7 @@ def test_the_next_step_is_behind_what_was_done_last():
     assert step().startswith("lesson 01"), f"{asked} were answered"
     keep("end_core", "01")
     assert TWO.next_stop(progress.read()) is None
-    assert overview.next_step(TWO, progress.read()) == "“Two”: you have been through all of it."
+    assert following.said_of(TWO, progress.read()) == "“Two”: you have been through all of it."
 
 
 def test_anchors_are_those_of_jupyterlab():
@@ -129,4 +133,102 @@ def test_unknown_routes_and_sections_are_refused():
 
 def test_a_route_that_is_gone_meanwhile_counts_as_none():
     keep("choose", "by train")
-    assert overview.chosen(progress.read()) is None
+    assert following.chosen(progress.read()) is IN_ORDER
+
+
+def asked_in(lesson, cell):
+    """The one task of a lesson's cell."""
+    (task,) = (each for each in tasks.of_lesson(lesson) if each.cell == cell)
+    return task
+
+
+def do(task, at):
+    """Answer what a cell asks, and try its exercises without success, at that hour of a day."""
+    at = f"2026-11-28T{at}:00+00:00"
+    for id in task.questions:
+        keep("answer", id, True)
+    for id in task.exercises:
+        keep("record_try", id, False)
+    content = json.loads(progress.path().read_text("utf-8"))
+    for id in task.questions:
+        content["answers"][id]["at"] = at
+    for id in task.exercises:
+        content["exercises"][id]["first_try_at"] = at
+    progress.path().write_text(json.dumps(content))
+
+
+def step(route=IN_ORDER):
+    return str(following.next_on(route, progress.read()))
+
+
+def test_who_stopped_in_a_lesson_goes_on_behind_it_and_then_with_what_was_left_out():
+    every = [each for each in tasks.of_lesson("03") if not each.part]
+    assert step() == "lesson 00, the question in “Predict”", "nothing was done yet"
+    do(every[2], "18:00")
+    assert step() == f"lesson 03, the exercise in “{every[3].heading}”"
+    do(every[3], "18:10")
+    assert step() == f"lesson 03, the exercise in “{every[3].heading}”", "it is not solved"
+    keep("record_try", every[3].exercises[0], True)
+    assert step() == f"lesson 03, the question in “{every[4].heading}”"
+    for number, each in enumerate(every[4:-1]):
+        do(each, f"19:{number:02}")
+    assert step() == f"lesson 03, the question in “{every[0].heading}”"
+    do(every[0], "20:00")
+    do(every[1], "20:01")
+    assert step() == "lesson 03, the cell that ends its core"
+    keep("end_core", "03")
+    assert step() == "lesson 04, fp32 against AMP (85 minutes)"
+    assert str(following.next_on(route("evening"), progress.read())) == step(), (
+        "and so says a route with both"
+    )
+
+
+def test_what_was_left_out_comes_before_the_end_of_the_core():
+    *asked, end = [each for each in tasks.of_lesson("00") if not each.part]
+    assert end.ends_core
+    do(asked[-1], "18:00")
+    assert step() == f"lesson 00, the question in “{asked[0].heading}”"
+
+
+def test_a_route_without_the_lesson_where_somebody_stopped_goes_its_own_way():
+    do(tasks.of_lesson("01")[0], "18:00")
+    assert step(route("evening")) == "lesson 00, the question in “Predict”"
+    assert step(route("nan")) == "lesson 06, “From a symptom to its cause”"
+
+
+def test_behind_the_end_of_a_route_comes_the_order_of_the_lessons():
+    keep("choose", "evening")
+    for number in ("00", "03", "04"):
+        keep("end_core", number)
+    said = following.said_of(route("evening"), progress.read())
+    assert said.startswith("“I have an evening”: you have been through all of it. Next: lesson 05, Speed")
+    assert str(following.next_step(progress.read())) in said
+
+
+def test_the_next_morning_says_where_somebody_stopped_and_what_is_next(monkeypatch):
+    now = datetime(2026, 11, 29, 8, tzinfo=timezone.utc)
+    monkeypatch.setattr(progress, "utc_now", lambda: now)
+    assert following.of_the_morning(progress.read()) == "", "nothing was done"
+    do(asked_in("03", "hurt-quiz"), "20:00")
+    said = following.of_the_morning(progress.read(), linked=True)
+    assert said.startswith("Yesterday you stopped in [lesson 03, “The gradients of a real network”](03_loss_")
+    assert "**Next:** [lesson 03, the exercise in “Exercise: compute the largest safe scale”](" in said
+    assert said.endswith("(03_loss_scaling.ipynb#cell-id=largest-safe-scale-card).")
+    now += timedelta(days=3)
+    assert following.of_the_morning(progress.read()).startswith(
+        "On 2026-11-28 you stopped in lesson 03, “The"
+    )
+    now = datetime(2026, 11, 28, 23, 30, tzinfo=timezone.utc)
+    assert following.of_the_morning(progress.read()) == "", "that was just now"
+
+
+def test_where_somebody_stopped_is_found_without_pytorch():
+    asks = """
+import sys
+from amp_lessons.course import progress
+from amp_lessons.course.routes import following
+following.of_the_morning(progress.read())
+sys.exit("torch" in sys.modules)
+"""
+    do(asked_in("03", "hurt-quiz"), "20:00")
+    assert subprocess.run([sys.executable, "-c", asks], check=False).returncode == 0

@@ -101,6 +101,9 @@ def test_each_lesson_leads_to_the_next_and_back():
         else:
             title = source(json.loads(following.read_text("utf-8"))["cells"][0]).splitlines()[0]
             assert f"**Next: [lesson {title.removeprefix('# ')}]({following.name})**" in way_on
+    answer(of_lesson("03")[0].id, True)
+    behind = "or go on with [lesson 04 · fp32 against AMP](04_fp32_vs_amp.ipynb)"
+    assert behind in views.LessonEnd("03").way_on(), "whoever leaves questions out gets there all the same"
 
 
 TWO_PARTS = {
@@ -131,7 +134,7 @@ def test_a_core_is_done_when_its_questions_are_answered_and_its_exercises_tried(
     strip = views.LessonEnd("03")
     assert "0 of 1 exercise solved. 0 of 1 questions right at the first answer" in strip.said
     assert "5 minutes planned for the core of this lesson." in strip.said
-    assert "every exercise tried: 1 exercise and 1 question to go." in strip.said
+    assert "every exercise tried: 1 exercise and 1 question to go, the first at the lesson's" in strip.said
     assert "another 10 minutes, 0 of 1 exercise solved, 0 of 1 question answered." in strip.said
     assert "What is folded below it has 1 exercise and 1 question, and takes 10 more." in strip._holds()
     keep("record_try", "largest_safe_scale", False)

@@ -12,6 +12,7 @@ import torch
 from IPython.core.formatters import DisplayFormatter
 
 from amp_lessons import views
+from amp_lessons.course import progress
 from amp_lessons.course.views.base.shown import WIDGET_VIEW, Arrival
 
 MAKE = {
@@ -31,7 +32,16 @@ def shown(request):
 def outputs(monkeypatch):
     """Collect what is put below the cell."""
     published = []
-    monkeypatch.setattr("amp_lessons.course.views.base.shown.publish", published.append)
+    by_name = {}
+
+    def publish(data, name=None, *, anew=False):
+        if not anew:
+            by_name[name] = data
+            published.append(data)
+        elif name in by_name:  # a view of an earlier test counts too
+            by_name[name].update(data)
+
+    monkeypatch.setattr("amp_lessons.course.views.base.shown.publish", publish)
     return published
 
 
@@ -167,6 +177,32 @@ def test_a_task_can_be_read_and_its_hints_unfolded_and_not_the_solution(outputs,
     assert [html.count(f"<summary>Hint {n}</summary>") for n in range(5)] == [0, 1, 1, 1, 0]
     assert card.exercise.solution_source not in html
     assert 'exercises.solution("decode_bits")' in unescape(html)
+
+
+def test_what_stands_in_knows_the_next_morning_what_was_done(outputs, page):
+    quiz, card, strip = (
+        views.Quiz("formats.count"),
+        views.ExerciseCard("decode_bits"),
+        views.LessonEnd("01"),
+    )
+    for each in (quiz, card, strip):
+        displayed(each)
+    still = [each["text/html"] for each in outputs if "text/html" in each]
+    assert "your first answer" not in readable(still[0]).lower()
+    assert "So far" not in readable(still[1])
+    way_on = outputs[-1]
+    assert "Next: [lesson 02" in way_on["text/markdown"]
+    quiz.choose("a")
+    views.check("decode_bits", card.exercise.solution)
+    still = [readable(each["text/html"]) for each in outputs if "text/html" in each]
+    right = "right" if quiz.question.choices[0].right else "not right"
+    chosen = f"a) {quiz.question.choices[0].text} ← your first answer, on {progress.utc_now().date()}"
+    assert f"{chosen}: {right}" in still[0]
+    assert still[0].count("your first answer") == 1
+    assert "So far: solved" in still[1]
+    assert "1 of 1 exercise solved" in still[2]
+    assert "due" not in still[2], "on another day another"
+    assert "lesson 01, the question in" in way_on["text/markdown"]
 
 
 def test_a_closed_view_is_no_error(outputs, page):

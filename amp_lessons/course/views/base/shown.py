@@ -138,6 +138,7 @@ class Shown(ipywidgets.VBox):
     def __init__(self, children: Any = (), **layout_and_more: Any) -> None:
         """Lay out ``children``; further arguments are those of ``ipywidgets.VBox``."""
         self._arrival: Arrival | None = None
+        self._published = False
         super().__init__(children, **layout_and_more)
 
     def stand_in(self) -> Markup:
@@ -160,10 +161,17 @@ class Shown(ipywidgets.VBox):
             raise NotImplementedError  # says to IPython: go on with _repr_mimebundle_
         again.go_on(self, self.take_over)
         bundle = self._repr_mimebundle_()  # where work goes on, it waits: what stands in comes after
-        publish({"text/html": self._hiding_controls(), "text/plain": bundle["text/plain"]})
+        self._published = True
+        publish({"text/html": self._hiding_controls(), "text/plain": bundle["text/plain"]}, self._stand_in)
         if self.has_controls:
             self._await_arrival()
             publish({WIDGET_VIEW: bundle[WIDGET_VIEW], "text/plain": ""})
+
+    def renew_stand_in(self) -> None:
+        """Publish anew what stands in, where it is on a page: tomorrow it shall say what was done today."""
+        if self._published and self.comm is not None:
+            plain = self._repr_mimebundle_()["text/plain"]
+            publish({"text/html": self._hiding_controls(), "text/plain": plain}, self._stand_in, anew=True)
 
     def _hiding_controls(self) -> Markup:
         if not self.has_controls:

@@ -51,6 +51,9 @@ def count_again() -> None:
     """Have every view that says what was done count again."""
     for view in list(_OPEN):
         view.refresh()
+        view.renew_stand_in()
+        if view._linked_as:
+            view.publish_linked(anew=True)
 
 
 def kept_or_message() -> tuple[Learner, str]:

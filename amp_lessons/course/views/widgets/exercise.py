@@ -99,6 +99,7 @@ class ExerciseCard(Shown):
         self._status.value = status.format(CAPTION_STYLE, self._said)
         if self._solution_shown or self._record.solved:
             self._ways_html.value = self._other_ways()
+        self.renew_stand_in()
 
     def _empty_cell(self) -> Markup:
         """Render what the cell is emptied to, folded, and say whether what it holds now is kept."""
@@ -142,9 +143,10 @@ class ExerciseCard(Shown):
             for number, text in enumerate(self.exercise.hints, start=1)
         )
         call = f'from amp_lessons import exercises; exercises.solution("{self.exercise.id}")'
+        done = Markup("<p>{}</p>").format(self._said) if self._record != Record() else ""
         return Markup(
-            '{}<div class="amp-card">{}<div style="{}">{}<p>The solution: <code>{}</code></p></div></div>'
-        ).format(STYLE, self._task(), CAPTION_STYLE, hints, call)
+            '{}<div class="amp-card">{}<div style="{}">{}{}<p>The solution: <code>{}</code></p></div></div>'
+        ).format(STYLE, self._task(), CAPTION_STYLE, done, hints, call)
 
     def _task(self) -> Markup:
         return Markup('<div style="{}">{}</div>').format(CAPTION_STYLE, _html(self.exercise))

@@ -13,9 +13,11 @@ from amp_lessons._base.drawing.style import ACCENT, GRID
 from amp_lessons._base.text.words import counted, listed
 from amp_lessons.course.exercises import scores
 from amp_lessons.course.exercises.scores import Part, Score
-from amp_lessons.course.lessons import shipped
+from amp_lessons.course.lessons import shipped, tasks
 from amp_lessons.course.lessons.shipped import FIRST
-from amp_lessons.course.routes import overview
+from amp_lessons.course.progress import Learner
+from amp_lessons.course.routes import following, overview
+from amp_lessons.course.routes.catalogue import IN_ORDER
 from amp_lessons.course.views.widgets.counting import Counting, kept_or_message
 
 MAP = f"{FIRST}#The-map"
@@ -38,7 +40,6 @@ class LessonEnd(Counting):
     def __init__(self, number: str) -> None:
         """End the lesson with that number, ``"03"``; ValueError names the lessons that there are."""
         self.lesson = shipped.head_of(number)
-        self._next = shipped.head_after(self.lesson)
         self._counts = ipywidgets.HTML()
         super().__init__([self._counts], layout={"max_width": "900px"})
         self.add_class("amp-strip")
@@ -54,7 +55,7 @@ class LessonEnd(Counting):
         self._kept, unread = kept_or_message()
         self._score, unwritten = scores.end_core(self.lesson.number, self._kept)
         self._message = " ".join(filter(None, (self._kept.message, unread, unwritten)))
-        self._counts.value = self._html()
+        self._counts.value = self._html(self._below())
 
     def _facts(self) -> Iterator[tuple[str, str]]:
         """Yield each number with what it counts of the core."""
@@ -71,19 +72,22 @@ class LessonEnd(Counting):
         return "the core of this lesson" if self.lesson.deeper else "this lesson"
 
     def _below(self) -> list[str]:
-        said = [_done(self._score, self._what()), _of_deeper(self._score.deeper, self.lesson.deeper)]
-        return list(filter(None, [*said, overview.due(self._kept), self._message]))
+        return [*self._done(), *filter(None, [overview.due(self._kept), self._message])]
 
-    def _html(self) -> Markup:
+    def _done(self) -> list[str]:
+        done = _done(self._score, self._what(), self._kept)
+        return list(filter(None, [done, _of_deeper(self._score.deeper, self.lesson.deeper)]))
+
+    def _html(self, said: list[str]) -> Markup:
         item = Markup("<li><strong>{}</strong> {}</li>")
         facts = Markup("").join(item.format(*fact) for fact in self._facts())
-        below = Markup("").join(map(_LINE, self._below()))
+        below = Markup("").join(map(_LINE, said))
         live = Markup('{}<div aria-live="polite" style="{}"><ul>{}</ul>{}</div>')
         return live.format(_STYLE, CAPTION_STYLE, facts, below)
 
     def stand_in(self) -> Markup:
-        """Return what the lesson holds: what this learner did of it is known to the kernel alone."""
-        return Markup('<div style="{}">{}</div>').format(CAPTION_STYLE, self._holds())
+        """Return what was done, as it was counted last; what is due is another on another day."""
+        return self._html(self._done())
 
     def _holds(self) -> str:
         core, deeper = _held(self._score.core), _held(self._score.deeper)
@@ -97,22 +101,20 @@ class LessonEnd(Counting):
         )
 
     def way_on(self) -> str:
-        """Return the links to what is next on the route that was chosen and in order, and to the map of all.
-
-        In markdown.
-        """
-        here = self.lesson.file == FIRST
+        """Return in markdown the links to the next step, to what is behind this lesson, and to the map."""
+        number, here = self.lesson.number, self.lesson.file == FIRST
         back = "the map of all lessons is above" if here else f"[back to the map of all lessons]({MAP})"
-        route = overview.chosen(self._kept)
-        stop = route.behind(self.lesson.number) if route else None
-        if route and stop:
-            return f"**Next on “{route.title}”:** {stop.as_markdown('')} · {back}"
-        if self._next is None:
-            return f"That was the last lesson · {back}"
-        on = f"**Next: [lesson {self._next.number} · {self._next.title}]({self._next.file})**"
-        if route and route.ends_with(self.lesson.number):
-            return f"**That was “{route.title}”, to its end.** {on} · {back}"
-        return f"{on} · {back}"
+        route, step = following.chosen(self._kept), following.next_step(self._kept)
+        behind = route.behind(number) or IN_ORDER.behind(number)
+        on = following.link_to(behind) if behind else ""
+        if (
+            tasks.stopped_at(self._kept) is None
+        ):  # nothing is known but that somebody reads this, as it is stored
+            return f"**Next: {on}** · {back}" if on else f"That was the last lesson · {back}"
+        links = [following.said_of(route, self._kept, linked=True).removesuffix(".")]
+        if step is None or step.stop != behind:
+            links.append(f"or go on with {on}" if on else "this was the last lesson")
+        return " · ".join([*links, back])
 
     def linked(self) -> str:
         """Return the way on."""
@@ -134,7 +136,7 @@ def _counts(exercises: int, questions: int) -> tuple[tuple[int, str], tuple[int,
     return (exercises, "exercise"), (questions, "question")
 
 
-def _done(score: Score, what: str) -> str:
+def _done(score: Score, what: str, kept: Learner) -> str:
     """Say whether the core is done, and what it takes to be."""
     if score.done_at:
         open_ = score.core.exercises - score.core.solved
@@ -143,7 +145,10 @@ def _done(score: Score, what: str) -> str:
     to_go = [counted(n, each) for n, each in _counts(score.core.untried, score.core.unanswered) if n]
     tried = " and every exercise tried" if score.core.exercises else ""
     needed = f"once every question is answered{tried}"
-    return f"{what.capitalize()} counts as done {needed}: {listed(to_go)} to go."
+    core = [each for each in tasks.of_lesson(score.lesson) if not each.part]
+    first = next((each for each in core if not each.done(kept)), core[-1])
+    where = f"under “{first.heading}”" if first.heading else "at the lesson's beginning"
+    return f"{what.capitalize()} counts as done {needed}: {listed(to_go)} to go, the first {where}."
 
 
 def _of_deeper(part: Part, minutes: int) -> str:

@@ -10,22 +10,22 @@ from markupsafe import Markup
 from amp_lessons._base.drawing.picture import sentence_html
 from amp_lessons.course import progress
 from amp_lessons.course.progress import ProgressError
-from amp_lessons.course.routes import overview
-from amp_lessons.course.routes.catalogue import ROUTES
+from amp_lessons.course.routes import following, overview
+from amp_lessons.course.routes.catalogue import IN_ORDER, ROUTES
 from amp_lessons.course.routes.stops import Route
 from amp_lessons.course.views.base.controls import dropdown
 from amp_lessons.course.views.widgets.counting import Counting, count_again, kept_or_message
 
-_TITLES = {each.title: each for each in ROUTES}
-_RUN = "Run this cell to choose your route; below stand the shortest one, and all lessons."
+_TITLES = {each.title: each for each in (IN_ORDER, *ROUTES)}
+_RUN = "Run this cell to choose your route; below stand all lessons."
 
 
 class Map(Counting):
     """All lessons, and what this learner has done of them; it counts anew whenever that changes."""
 
     def __init__(self) -> None:
-        """Show the map, and the route that was chosen last, the first one at first."""
-        kept_route = overview.chosen(kept_or_message()[0]) or ROUTES[0]
+        """Show the map, and the route that was chosen last, the order of the lessons at first."""
+        kept_route = following.chosen(kept_or_message()[0])
         self._chosen = dropdown("What brought you here?", list(_TITLES), kept_route.title)
         self._chosen.observe(lambda _: self._keep(), "value")
         self._unkept = ""
@@ -53,9 +53,7 @@ class Map(Counting):
     def refresh(self) -> None:
         """Count again what was done."""
         self._kept, self._message = kept_or_message()
-        self._next.value = sentence_html(overview.next_step(self._route, self._kept))
-        if self._linked_as:
-            self.publish_linked(anew=True)
+        self._next.value = sentence_html(following.said_of(self._route, self._kept))
 
     def _keep(self) -> None:
         """Keep the choice, which the ends of lessons go by too; a file that cannot be written keeps none."""

@@ -108,6 +108,7 @@ class Quiz(Shown):
         self.remove_class(_OPEN)
         self._again.layout.display = "none"
         self._why.value = said or self._say_and_keep(i)
+        self.renew_stand_in()
         if self._then is not None:
             self._then(self.chosen)
 
@@ -133,8 +134,12 @@ class Quiz(Shown):
         return "" if self.chosen is None else _verdict(self.chosen)
 
     def stand_in(self) -> Markup:
-        """Return the question with its choices; the answer can be unfolded."""
-        choices = Markup("").join(Markup("<div>{}</div>").format(choice) for choice in self._choices())
+        """Return the question with its choices, the chosen one marked; the answer can be unfolded."""
+        earlier = self._earlier()
+        choices = Markup("").join(
+            Markup("<div>{}{}</div>").format(line, _mark(choice, earlier))
+            for line, choice in zip(self._choices(), self.question.choices, strict=True)
+        )
         answer = self.question.answer
         return Markup(
             '{}<div style="{style}">{}<details><summary>Answer</summary>{}: {}</details></div>'
@@ -159,6 +164,13 @@ class Quiz(Shown):
             + f"\n\n<details><summary>Answer</summary>\n\n{answer.text}: {answer.why}\n\n</details>"
         )
         return bundle
+
+
+def _mark(choice: Choice, earlier: FirstAnswer | None) -> str:
+    """Return what stands behind the choice that was the first answer, nothing behind any other."""
+    if earlier is None or choice.text != earlier.chosen:
+        return ""
+    return f" ← your first answer, on {earlier.at[:10]}: {'right' if choice.right else 'not right'}"
 
 
 def _verdict(chosen: Choice) -> str:

@@ -1,0 +1,41 @@
+"""What the server of ``amp-lessons lab`` tells JupyterLab's page when it is loaded: where one stopped."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from amp_lessons.course import progress
+from amp_lessons.course.lessons import shipped, tasks
+from amp_lessons.course.routes import following
+from amp_lessons.course.routes.stops import Command
+
+
+def _jupyter_server_extension_points() -> list[dict[str, str]]:
+    return [{"module": __name__}]
+
+
+def _load_jupyter_server_extension(serverapp: Any) -> None:
+    serverapp.web_app.settings["page_config_hook"] = with_the_place
+
+
+def with_the_place(handler: Any, page_config: dict[str, Any]) -> dict[str, Any]:
+    """Return what the page gets, with where somebody stopped who comes back; ``returning.js`` goes there."""
+    try:
+        place = _place(progress.read())
+    except (progress.ProgressError, FileNotFoundError):  # said where an answer is to be kept
+        place = None
+    return {**page_config, "ampStopped": place} if place else page_config
+
+
+def _place(kept: progress.Learner) -> dict[str, Any] | None:
+    """Return the lesson where somebody stopped, the cell to go to there, a line to say, and what is next."""
+    found, said = tasks.stopped_at(kept), following.where_stopped(kept)
+    if found is None or not said:
+        return None
+    last, step = found[0], following.next_step(kept)
+    place = {"file": shipped.head_of(last.lesson).file, "cell": last.cell, "said": said}
+    if step is None or isinstance(step.stop, Command):
+        return place
+    lesson, cell = step.place
+    there = {"label": f"Next: lesson {lesson}", "file": shipped.head_of(lesson).file, "cell": cell}
+    return {**place, "cell": cell if lesson == last.lesson else last.cell, "next": there}

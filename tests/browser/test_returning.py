@@ -1,0 +1,46 @@
+"""Somebody comes back to a lesson: JupyterLab goes to where they go on, and their cells run alone."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+from playwright.sync_api import expect
+
+pytestmark = pytest.mark.thorough
+
+NOTEBOOK = "notebooks/03_loss_scaling.ipynb"
+STOPPED = "you stopped in lesson 03, “The gradients of a real network”."
+ACTIVE = "return panel.content.activeCell.model.id"
+ANSWERED = {"right": True, "at": "2026-01-01T20:00:00+00:00", "chosen": ""}
+
+
+@pytest.fixture
+def yesterday(lab_server):
+    """The record of somebody who answered a question of lesson 03 on another day."""
+    kept = {"schema": 1, "exercises": {}, "answers": {"scaling.does_it_hurt": ANSWERED}}
+    lab_server.progress.mkdir(exist_ok=True)
+    record = lab_server.progress / "progress.json"
+    record.write_text(json.dumps(kept))
+    yield
+    record.unlink()
+
+
+def test_the_page_goes_to_the_next_cell_and_the_first_run_says_where_one_stopped(yesterday, open_notebook):
+    opened = open_notebook(NOTEBOOK, unfolded=False)
+    expect(opened.page.locator(".Toastify")).to_contain_text(STOPPED)
+    card = opened.page.locator(".jp-CodeCell", has_text='ExerciseCard("largest_safe_scale")')
+    expect(card).to_be_in_viewport()
+    assert opened._in_jupyterlab(ACTIVE) == "largest-safe-scale-card"
+    opened.page.keyboard.press("Shift+Enter")
+    expect(card.locator(".jp-RenderedMarkdown").first).to_contain_text(STOPPED)
+    expect(opened.card("The largest safe scale")).to_be_visible()
+    opened.page.locator(".Toastify").get_by_role("button", name="Next: lesson 03").click()
+    expect(card).to_be_in_viewport()
+    assert opened.errors == []
+
+
+def test_for_somebody_new_the_page_stays_at_the_top(open_notebook):
+    opened = open_notebook(NOTEBOOK, unfolded=False)
+    assert opened._in_jupyterlab(ACTIVE) == "objective"
+    expect(opened.page.locator(".Toastify__toast")).to_have_count(0)
