@@ -9,10 +9,9 @@ from datetime import date, datetime, timedelta
 from amp_lessons._base.text.nearest import did_you_mean
 from amp_lessons._base.text.words import counted
 from amp_lessons.course import progress, schedule
-from amp_lessons.course.interview.bank import LESSONS, QUESTIONS, TOPICS, question
+from amp_lessons.course.interview.bank import LESSONS, LEVELS, QUESTIONS, TOPICS, Question, question
 from amp_lessons.course.interview.estimates import Estimate
-from amp_lessons.course.interview.proving import Proof
-from amp_lessons.course.interview.questions import LEVELS, Question
+from amp_lessons.course.interview.proofs import Proof
 from amp_lessons.course.progress import GRADES, Review
 
 _UNITS = ((86_400, "day"), (3_600, "hour"), (60, "minute"))

@@ -14,9 +14,8 @@ import yaml
 
 from amp_lessons._base.entries import LOADER
 from amp_lessons._base.text.nearest import did_you_mean
-from amp_lessons.course.interview.proved import proved
-from amp_lessons.course.interview.proving import Proof, prove_cell
-from amp_lessons.course.interview.questions import fill
+from amp_lessons.course.interview import proofs
+from amp_lessons.course.interview.proofs import Proof, fill
 
 
 @dataclass(frozen=True)
@@ -33,12 +32,12 @@ class Stage:
     @property
     def question(self) -> str:
         """What the interviewer adds, or asks."""
-        return fill(self.question_template, proved(self.of).values)
+        return fill(self.question_template, design(self.of).proved.values)
 
     @property
     def answer(self) -> str:
         """What a good candidate says, with computed numbers."""
-        return fill(self.answer_template, proved(self.of).values)
+        return fill(self.answer_template, design(self.of).proved.values)
 
 
 @dataclass(frozen=True)
@@ -59,11 +58,22 @@ class Round:
     @property
     def brief(self) -> str:
         """What is to be built, as the interviewer begins."""
-        return fill(self.brief_template, proved(f"designs.{self.id}").values)
+        return fill(self.brief_template, self.proved.values)
 
     def prove(self) -> Proof:
         """Run the cell that computes the numbers of all stages."""
-        return prove_cell(f"designs.{self.id}")
+        return proofs.prove(f"designs.{self.id}", self.templates)
+
+    @property
+    def proved(self) -> Proof:
+        """The proof as it was last run with all that it depends on."""
+        return proofs.proved(f"designs.{self.id}", self.templates)
+
+    @property
+    def templates(self) -> tuple[str, ...]:
+        """The texts that the proof fills."""
+        asked = (text for each in self.stages for text in (each.question_template, each.answer_template))
+        return (self.brief_template, *asked)
 
 
 def _read() -> tuple[Round, ...]:
@@ -74,7 +84,7 @@ def _read() -> tuple[Round, ...]:
 def _round(entry: dict[str, Any]) -> Round:
     stages = (
         Stage(
-            f"designs.{entry['id']}",
+            entry["id"],
             each["title"],
             each["minutes"],
             each["question"],

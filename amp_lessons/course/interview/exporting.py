@@ -12,8 +12,7 @@ from typing import Any
 
 from amp_lessons._base import files
 from amp_lessons._base.text import prose
-from amp_lessons.course.interview.bank import QUESTIONS, question
-from amp_lessons.course.interview.questions import FollowUp, Question
+from amp_lessons.course.interview.bank import QUESTIONS, FollowUp, Question, question
 
 # The fields of a question's note in Anki. They stay: a note whose fields change loses its schedule.
 FIELDS = (

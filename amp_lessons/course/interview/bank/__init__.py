@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+from dataclasses import dataclass
 from importlib import resources
 from typing import Any
 
@@ -10,9 +11,10 @@ import yaml
 
 from amp_lessons._base.entries import LOADER
 from amp_lessons._base.text.nearest import did_you_mean
-from amp_lessons.course.interview.proving import Proof
-from amp_lessons.course.interview.questions import FollowUp, Question
+from amp_lessons.course.interview import proofs
+from amp_lessons.course.interview.proofs import Proof, fill
 
+LEVELS = ("entry", "senior", "staff")
 # In the order of the lessons; what belongs to no single one comes last.
 TOPICS = (
     "formats",
@@ -28,6 +30,95 @@ TOPICS = (
     "system_design",
     "estimation",
 )
+
+
+@dataclass(frozen=True)
+class FollowUp:
+    """What an interviewer asks after one question and no other, ``after``, whose proof shows this one too.
+
+    ``points`` are what a good answer covers.
+    """
+
+    after: str
+    question: str
+    answer_template: str
+    points: tuple[str, ...]
+
+    @property
+    def answer(self) -> str:
+        """What a good candidate says, with numbers that the proof of the question before has computed."""
+        return fill(self.answer_template, question(self.after).proved.values)
+
+
+@dataclass(frozen=True)
+class Question:
+    """A question of an interview, with a model answer whose numbers are computed by the proof of it.
+
+    ``points`` are what a good answer covers, a few words each: learners grade themselves by them.
+    ``weak_answer`` says what a weak one sounds like, and why it is weak. ``follow_ups`` are what an
+    interviewer asks next: ids of other questions, or follow-ups to this one alone. ``source`` says where the
+    facts stand, ``lesson`` is the number of the lesson that teaches them, "08" for example. Questions with a
+    ``tolerance``, a share, ask for a number, in ``unit`` (empty for one without): ``estimate`` draws others.
+    """
+
+    id: str
+    topic: str
+    level: str
+    lesson: str
+    question_template: str
+    answer_template: str
+    points: tuple[str, ...]
+    weak_answer: str
+    follow_ups: tuple[str | FollowUp, ...]
+    wrong_beliefs: tuple[str, ...]
+    source: tuple[str, ...]
+    unit: str = ""
+    tolerance: float = 0.0
+
+    @property
+    def asks_for_a_number(self) -> bool:
+        """Whether this is an estimate, of which a seed draws the numbers."""
+        return self.tolerance > 0
+
+    @property
+    def question(self) -> str:
+        """What the interviewer asks."""
+        if not self.asks_for_a_number:
+            return self.question_template
+        return fill(self.question_template, self.proved.values)
+
+    @property
+    def answer(self) -> str:
+        """What a good candidate says, with the numbers that the proof has computed on this machine.
+
+        Where the proof fails, ``…`` stands in their place.
+        """
+        return fill(self.answer_template, self.proved.values)
+
+    @property
+    def proof(self) -> str:
+        """The source of the cell that shows that the answer is true."""
+        return proofs.proof_cell(self.id, self._seed)
+
+    @property
+    def proved(self) -> Proof:
+        """The proof as it was last run with all that it depends on, today or earlier."""
+        return proofs.proved(self.id, self.templates, self._seed)
+
+    def prove(self) -> Proof:
+        """Run the proof, once per process."""
+        return proofs.prove(self.id, self.templates, self._seed)
+
+    @property
+    def templates(self) -> tuple[str, ...]:
+        """The texts that the proof fills; an estimate's ``value`` is asked for, too."""
+        own = (each.answer_template for each in self.follow_ups if isinstance(each, FollowUp))
+        value = ("{value}",) if self.asks_for_a_number else ()
+        return (self.question_template, self.answer_template, *own, *value)
+
+    @property
+    def _seed(self) -> int | None:
+        return 0 if self.asks_for_a_number else None
 
 
 def _read(topic: str) -> list[Question]:

@@ -54,7 +54,7 @@ class _Block(nn.Module):
         return x + self.down(F.gelu(self.up(self.norms[1](x))))
 
 
-def pretrain() -> dict[str, object]:
+def pretrain() -> None:
     """Put 70 billion parameters on 512 GPUs: bytes, what crosses the nodes, and how often to save."""
     parameters, gpus, layers, width, tokens, vocabulary = 70 * 10**9, 512, 80, 8192, 4096, 128_256
     gpu, usable = measure.GPUS["H100 SXM"], 80  # GB, as it is sold
@@ -98,51 +98,30 @@ def pretrain() -> dict[str, object]:
     weights = torch.randn(10_000)
     off = ((weights.bfloat16().float() - weights) / weights).abs().max().item()
     assert off > 10 * update  # of a weight, as one step moves it: a checkpoint in bf16 takes steps back
-    return {
-        "parameters": parameters // 10**9,
-        "gpus": gpus,
-        "rate": f"{gpu.flop_per_s['bf16'] / 1e12:.0f}",
-        "layers": layers,
-        "width": width,
-        "tokens": tokens,
-        "total": f"{held('ddp'):,.0f}",
-        "stage_two": f"{held('zero2'):.0f}",
-        "shard": f"{held('zero3'):.1f}",
-        "with_unit": f"{gathered.total / 1e9:.1f}",
-        "block_gradient": f"{block_gradient:.1f}",
-        "vocabulary": f"{vocabulary:,}",
-        "logits": f"{logits:.1f}",
-        "kept": f"{kept:.0f}",
-        "wide": _Block(8).up.out_features // 8,
-        "activations": f"{activations:.0f}",
-        "inputs": f"{inputs:.1f}",
-        "sequences": sequences,
-        "sent": f"{sent_bytes / 1e9:.0f}",
-        "link": f"{link / 1e9:.0f}",
-        "out": f"{out_bytes / 1e9:.0f}",
-        "node": node,
-        "sending": f"{out_bytes / link:.1f}",
-        "computing": f"{compute_s:.0f}",
-        "hops": gpus - 1,
-        "hop": f"{hop_s * 1e6:g}",
-        "collectives": collectives,
-        "latency": f"{latency_s:.1f}",
-        "saved": f"{saved / 1e9:.0f}",
-        "batch": batch // 10**6,
-        "share": f"{share:.0%}",
-        "per_node": f"{per_node / 1e9:g}",
-        "steps": round(off / update),
-        "update": f"{update:.2%}",
-        "hours": between_s // 3600,
-        "writing": f"{write_s:.0f}",
-        "every": f"{math.sqrt(2 * write_s * between_s) / 60:.0f}",
-        "off": f"{off:.1%}",
-        "spacing": f"{FORMATS['bf16'].spacing(100.0):g}",
-        "logit": 100,
-    }
+    parameters_ = parameters // 10**9
+    rate = gpu.flop_per_s['bf16'] / 1e12
+    total = held('ddp')
+    stage_two = held('zero2')
+    shard = held('zero3')
+    with_unit = gathered.total / 1e9
+    wide = _Block(8).up.out_features // 8
+    sent = sent_bytes / 1e9
+    link_ = link / 1e9
+    out = out_bytes / 1e9
+    sending = out_bytes / link
+    hops = gpus - 1
+    hop = hop_s * 1e6
+    saved_ = saved / 1e9
+    batch_ = batch // 10**6
+    per_node_ = per_node / 1e9
+    steps = round(off / update)
+    hours = between_s // 3600
+    every = math.sqrt(2 * write_s * between_s) / 60
+    spacing = FORMATS['bf16'].spacing(100.0)
+    logit = 100
 
 
-def serve() -> dict[str, object]:
+def serve() -> None:
     """Read 70 billion weights and a cache of keys and values for each token that is served."""
     parameters, layers, kv_heads, head, most_ms = 70 * 10**9, 80, 8, 128, 20
     users, context, gpus, coarsest, finest = 32, 8192, 4, 128, 16
@@ -181,31 +160,21 @@ def serve() -> dict[str, object]:
     in_bf16, in_fp32 = (each.topk(2).values.unbind(-1) for each in (logits(1).bfloat16(), logits(1)))
     assert (in_bf16[0] == in_bf16[1]).any()
     assert (in_fp32[0] > in_fp32[1]).all()  # in fp32 ties are rare
-    return {
-        "parameters": parameters // 10**9,
-        "bandwidth": f"{gpu.bytes_per_s / 1e12:g}",
-        "rate": f"{gpu.flop_per_s['bf16'] / 1e12:.0f}",
-        "most": most_ms,
-        **{name: f"{each:.0f}" for name, each in gigabytes.items()},
-        **{f"read_{name}": f"{each:.0f}" for name, each in read.items()},
-        "read_several": f"{read['bf16'] / gpus:.0f}",
-        "room": f"{round(room, -3):,.0f}",
-        "limit": f"{FORMATS['fp8_e4m3'].max:g}",
-        "users": users,
-        "context": f"{context:,}",
-        "per_token": f"{per_token / 1e3:.0f}",
-        "cache": f"{cache:.0f}",
-        "with_cache": f"{reading_ms(gigabytes['bf16'] + cache) / gpus:.0f}",
-        "halved": f"{reading_ms(gigabytes['bf16'] + cache) / 2 / gpus:.0f}",
-        "batch": f"{ridge:.0f}",
-        "gpus": gpus,
-        "large_group": coarsest - 1,
-        "small_group": finest - 1,
-        "outlier": f"{outlier:g}",
-    }
+    parameters_ = parameters // 10**9
+    bandwidth = gpu.bytes_per_s / 1e12
+    rate = gpu.flop_per_s['bf16'] / 1e12
+    # TODO ** {name: f"{each:.0f}" for name, each in gigabytes.items()}
+    # TODO ** {f"read_{name}": f"{each:.0f}" for name, each in read.items()}
+    read_several = read['bf16'] / gpus
+    room_ = round(room, -3)
+    per_token_ = per_token / 1e3
+    with_cache = reading_ms(gigabytes['bf16'] + cache) / gpus
+    halved = reading_ms(gigabytes['bf16'] + cache) / 2 / gpus
+    large_group = coarsest - 1
+    small_group = finest - 1
 
 
-def reinforce() -> dict[str, object]:
+def reinforce() -> None:
     """Compute the log-probabilities of tokens twice, as a trainer does and as an engine does."""
     width, vocabulary, tokens, long = 256, 1000, 4000, 1000
     layers = [torch.randn(width, width) / width**0.5 for _ in range(12)]
@@ -257,16 +226,12 @@ def reinforce() -> dict[str, object]:
     assert variance(ratio.clamp(max=1.5)) < variance(ratio)
     assert torch.tensor(1e-8).half() == 0 != torch.tensor(1e-8).bfloat16()  # fp16 needs a loss scale again
     assert torch.tensor(1e5).half().isinf()
-    return {
-        "layers": len(layers),
-        "width": width,
-        "bf16": f"{bf16.std():.1g}",
-        "fp16": f"{fp16.std():.1g}",
-        "few": f"{few.std():.1g}",
-        "few_times": f"{few.std() / bf16.std():.1f}",
-        "times": f"{bf16.std() / fp16.std():.0f}",
-        "long": f"{long:,}",
-        "spread": f"{bf16.std() * long**0.5:.2f}",
-        "spread_fp16": f"{fp16.std() * long**0.5:.2f}",
-        "worth": f"{ratios.sum() ** 2 / ratios.square().sum() / len(ratios):.0%}",
-    }
+    layers_ = len(layers)
+    bf16_ = bf16.std()
+    fp16_ = fp16.std()
+    few_ = few.std()
+    few_times = few.std() / bf16.std()
+    times = bf16.std() / fp16.std()
+    spread = bf16.std() * long**0.5
+    spread_fp16 = fp16.std() * long**0.5
+    worth = ratios.sum() ** 2 / ratios.square().sum() / len(ratios)
