@@ -2,7 +2,7 @@
 
 - ``bank``: the questions, data in ``bank/*.yaml``, one file per topic, what one is, and finding one.
 - ``proofs``: one module per topic, one function per question; its body is the cell that shows the answer is
-  true, and its variables are the numbers in the answer. They run there, and what they came to is kept on disk.
+  true, its variables are the numbers in the answer, and what they came to is kept on disk.
 - ``estimates``: questions whose numbers are drawn by a seed, to be answered on paper.
 - ``deck``: the questions as flash cards that come back; ``drilling``: fifty seconds each, drawn by a seed.
 - ``mock``: interviews against a clock; ``planning`` draws their questions, and what follows from an answer;

@@ -62,18 +62,18 @@ class Round:
 
     def prove(self) -> Proof:
         """Run the cell that computes the numbers of all stages."""
-        return proofs.prove(f"designs.{self.id}", self.templates)
+        return proofs.prove(f"designs.{self.id}", self.names)
 
     @property
     def proved(self) -> Proof:
         """The proof as it was last run with all that it depends on."""
-        return proofs.proved(f"designs.{self.id}", self.templates)
+        return proofs.proved(f"designs.{self.id}", self.names)
 
     @property
-    def templates(self) -> tuple[str, ...]:
-        """The texts that the proof fills."""
+    def names(self) -> tuple[str, ...]:
+        """The names of the values that its texts take from the proof."""
         asked = (text for each in self.stages for text in (each.question_template, each.answer_template))
-        return (self.brief_template, *asked)
+        return proofs.placeholders(self.brief_template, *asked)
 
 
 def _read() -> tuple[Round, ...]:

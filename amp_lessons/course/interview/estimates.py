@@ -23,7 +23,7 @@ class Estimate:
 
     def prove(self) -> Proof:
         """Run the calculation."""
-        return prove(self.of.id, self.of.templates, self.seed)
+        return prove(self.of.id, self.of.names, self.seed)
 
     @property
     def question(self) -> str:

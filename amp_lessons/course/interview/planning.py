@@ -12,7 +12,15 @@ from typing import Literal, Protocol
 from amp_lessons._base.text.nearest import did_you_mean
 from amp_lessons.course import clinic, exercises
 from amp_lessons.course.exercises import Exercise
-from amp_lessons.course.interview.bank import LEVELS, QUESTIONS, TOPICS, FollowUp, Question, follow_ups, question
+from amp_lessons.course.interview.bank import (
+    LEVELS,
+    QUESTIONS,
+    TOPICS,
+    FollowUp,
+    Question,
+    follow_ups,
+    question,
+)
 from amp_lessons.course.interview.estimates import Estimate
 
 # Minutes: two to answer and one to compare with the rubric; then two for what follows.

@@ -10,7 +10,7 @@ import yaml
 
 from amp_lessons import interview
 from amp_lessons.course.interview import bank
-from amp_lessons.course.interview.questions import placeholders
+from amp_lessons.course.interview.proofs import placeholders
 
 QUESTIONS = interview.QUESTIONS
 IDS = [question.id for question in QUESTIONS]

@@ -103,18 +103,17 @@ class Question:
     @property
     def proved(self) -> Proof:
         """The proof as it was last run with all that it depends on, today or earlier."""
-        return proofs.proved(self.id, self.templates, self._seed)
+        return proofs.proved(self.id, self.names, self._seed)
 
     def prove(self) -> Proof:
         """Run the proof, once per process."""
-        return proofs.prove(self.id, self.templates, self._seed)
+        return proofs.prove(self.id, self.names, self._seed)
 
     @property
-    def templates(self) -> tuple[str, ...]:
-        """The texts that the proof fills; an estimate's ``value`` is asked for, too."""
+    def names(self) -> tuple[str, ...]:
+        """The names of the values that its texts, and those of its own follow-ups, take from the proof."""
         own = (each.answer_template for each in self.follow_ups if isinstance(each, FollowUp))
-        value = ("{value}",) if self.asks_for_a_number else ()
-        return (self.question_template, self.answer_template, *own, *value)
+        return proofs.placeholders(self.question_template, self.answer_template, *own)
 
     @property
     def _seed(self) -> int | None:

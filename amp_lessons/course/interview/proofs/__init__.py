@@ -1,11 +1,11 @@
 """Proofs of the answers in the bank: one module per topic, one function per question, of the same name.
 
 A proof takes nothing (an estimate takes ``seed``), runs in about a second, and asserts each technical
-statement of its answer; the answer's ``{placeholders}`` name its variables. Its body is shown to learners as a
-cell, so it reads like one: plain PyTorch or the course's instruments, comments that say why.
+statement of its answer; the answer's ``{placeholders}`` name its variables. Its body is shown to learners as
+a cell, so it reads like one: plain PyTorch or the course's instruments, comments that say why.
 
-Here is what makes a cell of such a function, runs it, and keeps on disk what it has computed until the package
-or the machine changes. Answers and exports read what is kept; ``prove`` always runs.
+Here is what makes a cell of such a function, runs it, and keeps on disk what it has computed until the
+package or the machine changes. Answers and exports read what is kept; ``prove`` always runs.
 """
 
 from __future__ import annotations
@@ -43,8 +43,8 @@ _PACKAGE = Path(amp_lessons.__file__).parent
 class Proof(Shown):
     """The cell that shows that an answer is true, run.
 
-    ``values`` are what it computed, by the names that the answer uses, and as the answer writes them. Where
-    the cell failed there are none, ``holds`` is False, and ``failure`` says which statement is not true here.
+    ``values`` are what it computed, by the names that the answer uses. Where the cell failed there are none,
+    ``holds`` is False, and ``failure`` says which statement is not true here.
     """
 
     question_id: str
@@ -88,28 +88,30 @@ def _shown(value: Any) -> str:
     return f"{value:.4g}" if isinstance(value, float) and not value.is_integer() else str(value)
 
 
-def placeholders(*templates: str) -> dict[str, str]:
-    """Return what templates want filled: ``name``, or ``name.attribute`` or ``name[key]``, and its format."""
-    parsed = (field for template in templates for field in string.Formatter().parse(template))
-    return {name: spec or "" for _, name, spec, _ in parsed if name is not None}
+def placeholders(*templates: str) -> tuple[str, ...]:
+    """Return what templates want filled, each once: ``name``, ``name.attribute`` or ``name[key]``."""
+    parsed = (piece for template in templates for piece in string.Formatter().parse(template))
+    return tuple(dict.fromkeys(name for _, name, _, _ in parsed if name is not None))
 
 
 def fill(template: str, values: Mapping[str, Any]) -> str:
-    """Return ``template`` with a proof's value in place of each ``{name:format}``, ``…`` if there is none.
+    """Return ``template`` with a value in place of each ``{name}`` or ``{name:format}``, ``…`` if none.
 
     Exponents are raised, those of the values too.
     """
-    pieces = string.Formatter().parse(template)
-    filled = (text + ("" if name is None else str(values.get(name, "…"))) for text, name, _, _ in pieces)
-    return superscripts("".join(filled))
+    filled = "".join(
+        text + ("" if name is None else format(values[name], spec or "") if name in values else "…")
+        for text, name, spec, _ in string.Formatter().parse(template)
+    )
+    return superscripts(filled)
 
 
 @functools.cache
-def prove(question_id: str, templates: tuple[str, ...], seed: int | None = None) -> Proof:
+def prove(question_id: str, names: tuple[str, ...], seed: int | None = None) -> Proof:
     """Run the proof of the question called ``question_id``; one with numbers drawn by ``seed`` takes that.
 
-    ``templates`` are the texts that it fills. The global random state is left as it was, and warnings are not
-    shown: proofs provoke them.
+    ``names`` are those of the values that its texts want. The global random state is left as it was, and
+    warnings are not shown: proofs provoke them.
     """
     import torch  # a question can be read without it
 
@@ -119,15 +121,15 @@ def prove(question_id: str, templates: tuple[str, ...], seed: int | None = None)
         torch.manual_seed(0)
         try:
             variables = run(cell, question_id)
-            return Proof(question_id, cell, dict(_values(placeholders(*templates), variables)))
+            return Proof(question_id, cell, {name: _value(name, variables) for name in names})
         except Exception as error:
             return Proof(question_id, cell, failure=_told(error, cell, question_id))
 
 
-def _values(wanted: Mapping[str, str], variables: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
-    for name, spec in wanted.items():
-        value, _ = string.Formatter().get_field(name, (), variables)
-        yield name, format(value, spec) if spec else value
+def _value(name: str, variables: Mapping[str, Any]) -> Any:
+    """Return what a placeholder names; of a tensor, its one number."""
+    value, _ = string.Formatter().get_field(name, (), variables)
+    return value.item() if hasattr(value, "item") else value
 
 
 def _told(error: Exception, cell: str, question_id: str) -> str:
@@ -140,7 +142,7 @@ def _told(error: Exception, cell: str, question_id: str) -> str:
 
 
 def run(cell: str, name: str) -> dict[str, Any]:
-    """Run ``cell``, and return its variables. What it raises is raised, with frames of the file ``<name>``."""
+    """Run ``cell``, and return its variables; frames of what it raises are those of the file ``<name>``."""
     variables: dict[str, Any] = {"__name__": name}
     exec(compile(cell, f"<{name}>", "exec"), variables)
     return variables
@@ -188,28 +190,31 @@ def _statements(module: Any) -> list[ast.stmt]:
 
 
 @functools.cache
-def proved(question_id: str, templates: tuple[str, ...], seed: int | None = None) -> Proof:
+def proved(question_id: str, names: tuple[str, ...], seed: int | None = None) -> Proof:
     """Return the proof of a question as it was last run; it runs now if anything has changed since then.
 
     What does not hold is not kept, and where nothing can be kept it runs in each process once.
     """
     cell = proof_cell(question_id, seed)
-    key = hashlib.sha256("\n".join((cell, *templates, _here())).encode()).hexdigest()
+    key = hashlib.sha256("\n".join((cell, *names, _here())).encode()).hexdigest()
     try:
-        path = progress.home() / "proofs" / f"{question_id}.json"
-        entry = json.loads(path.read_text("utf-8"))
+        entry = json.loads(_kept_at(question_id).read_text("utf-8"))
         if entry["key"] == key:
             return Proof(question_id, cell, entry["values"])
     except (OSError, ValueError, TypeError, KeyError, progress.ProgressError):
         pass  # nothing is lost: it runs again
-    proof = prove(question_id, templates, seed)
+    proof = prove(question_id, names, seed)
     if proof.holds:
         try:
-            path.parent.mkdir(parents=True, exist_ok=True)
-            files.replace(path, json.dumps({"key": key, "values": proof.values}))
+            _kept_at(question_id).parent.mkdir(parents=True, exist_ok=True)
+            files.replace(_kept_at(question_id), json.dumps({"key": key, "values": proof.values}))
         except (OSError, progress.ProgressError):
             pass  # it runs again another time
     return proof
+
+
+def _kept_at(question_id: str) -> Path:
+    return progress.home() / "proofs" / f"{question_id}.json"
 
 
 @functools.cache

@@ -17,7 +17,7 @@ _E4M3, _E5M2, _E2M1 = FORMATS["fp8_e4m3"], FORMATS["fp8_e5m2"], FORMATS["fp4_e2m
 
 def eight_bits() -> None:
     """Compare what the two 8-bit formats reach, and how fine they are."""
-    codes = torch.arange(256, dtype=torch.uint8)
+    e4m3, e5m2, codes = _E4M3, _E5M2, torch.arange(256, dtype=torch.uint8)
     infinite = [codes.view(dtype).float().isinf().sum() for dtype in (torch.float8_e4m3fn, torch.float8_e5m2)]
     assert infinite == [0, 2]
 
@@ -68,15 +68,14 @@ def delayed() -> None:
 
 def accumulator() -> None:
     """Add up long dot products of E4M3 numbers in 14 bits, with and without promotion to fp32."""
-    bits, every = 14, 128
+    length, bits, every = 4096, 14, 128
     register, with_promotion = fp8.Accumulation(bits), fp8.Accumulation(bits, every)
-    positive, any_sign = fp8.long_sums(4096, positive=True), fp8.long_sums(4096)
+    positive, any_sign = fp8.long_sums(length, positive=True), fp8.long_sums(length)
     narrow, promoted = (positive.errors(each)[-1] for each in (register, with_promotion))
     assert narrow > 5 * promoted
     assert narrow > 10 * any_sign.errors(register)[-1]  # positive values show it most
     sums = fp8.accumulate(positive.left, positive.right, register)
     assert (sums < positive.exact[-1]).all()  # towards zero
-    length = positive.lengths[-1]
 
 
 def memory() -> None:
@@ -101,12 +100,13 @@ def memory() -> None:
 
 def granularity() -> None:
     """Quantise a tensor with one outlier to E2M1, with scales per tensor, row and block; tokens by tiles."""
-    outlier, tensor = 1000, torch.randn(64, 512)
+    outlier, block, tensor = 1000, 16, torch.randn(64, 512)
     tensor[3, 5] = outlier
     casts = {name: fp8.quantize(tensor, cast) for name, cast in fp8.granularities(_E2M1).items()}
     lost = {name: (each.underflowed or 0) / tensor.numel() for name, each in casts.items()}
     assert lost["tensor"] > 0.99
-    assert lost["1 × 16"] < lost["row"] < 0.3
+    assert lost[f"1 × {block}"] < lost["row"] < 0.3
+    bits = 8 * casts[f"1 × {block}"].bytes_of_scales / tensor.numel()
     by_row = fp8.quantize(tensor, fp8.granularities(_E4M3)["row"])
     assert (by_row.underflowed or 0) < 0.001 * tensor.numel()  # in eight bits a row is enough here
 
@@ -115,16 +115,14 @@ def granularity() -> None:
     others = torch.arange(tile) != 7
     square, row = (fp8.quantize(tokens, fp8.Cast(_E4M3, (n, tile))).dequantize()[others] for n in (tile, 1))
     assert (square - tokens[others]).norm() > 3 * (row - tokens[others]).norm()
-    block = 16
-    bits = 8 * casts['1 × 16'].bytes_of_scales / tensor.numel()
 
 
 def block_formats() -> None:
     """Quantise the same tensor to MXFP8, MXFP4 and NVFP4; train a layer in NVFP4 with one side in full."""
     tensor = torch.randn(256, 1024)
-    bits = [
-        BLOCK_FORMATS[name].quantize(tensor).bits_per_element for name in ("mxfp8_e4m3", "mxfp4", "nvfp4")
-    ]
+    names = ("mxfp8_e4m3", "mxfp4", "nvfp4")
+    bits = [BLOCK_FORMATS[name].quantize(tensor).bits_per_element for name in names]
+    _, mx_block, nv_block = (BLOCK_FORMATS[name].block_size for name in names)
     plain, inputs = nn.Sequential(nn.Linear(256, 256, bias=False)), torch.randn(64, 256)
     recipe = fp8.RECIPES["nvfp4"]
 
@@ -155,7 +153,8 @@ def transposed() -> None:
 
 def stochastic() -> None:
     """Round gradients below half a step of E2M1, to nearest and at random."""
-    value, values, draw = 0.2, torch.randn(100_000), torch.Generator().manual_seed(0)
+    value, smallest = 0.2, _E2M1.smallest_subnormal
+    values, draw = torch.randn(100_000), torch.Generator().manual_seed(0)
     steady = torch.full((100_000,), value)
     assert _E2M1.quantize(steady).count_nonzero() == 0
     random = _E2M1.round_stochastically(steady, draw)
@@ -189,9 +188,6 @@ def speed() -> None:
     def step(share: float, casts: float) -> float:
         return 1 / (1 - share + share / factor + casts)
 
-    typical, small = step(0.6, 0.1), step(0.3, 0.2)
+    (large_share, few), (less, more) = (0.6, 0.1), (0.3, 0.2)
+    typical, small = step(large_share, few), step(less, more)
     assert small < 1 < typical
-    share_ = "60 %"
-    casts_ = "10 %"
-    less = "30 %"
-    more = "20 %"

@@ -14,15 +14,15 @@ from amp_lessons.course.exercises import shelf
 from amp_lessons.course.material import decoder
 from amp_lessons.formats import BLOCK_FORMATS, FORMATS, by_groups, relative_error
 
-_BF16, _E4M3 = torch.bfloat16, torch.float8_e4m3fn
+_BF16, _E4M3, _WIDTH = torch.bfloat16, torch.float8_e4m3fn, 256
 
 
 def _log_probabilities(dtype: torch.dtype, parts: int, layers: int = 4) -> Tensor:
     """Return those of one token in each of 1,024 places, (16, 64), by a network of random layers."""
     draw = torch.Generator().manual_seed(1)
-    hidden = torch.randn(1024, 256, generator=draw)
+    hidden = torch.randn(1024, _WIDTH, generator=draw)
     for layer in range(layers):
-        weight = torch.randn(256, 256, generator=draw) / 16
+        weight = torch.randn(_WIDTH, _WIDTH, generator=draw) / _WIDTH**0.5
         product = decoder.split_product(parts)(hidden.to(dtype), weight.to(dtype)).float()
         hidden = product if layer == layers - 1 else 1.5 * product.tanh()
     return hidden.log_softmax(-1)[:, 0].view(16, 64)
@@ -43,11 +43,10 @@ def decode_rate(seed: int) -> None:
     billions, bits, name = rng.choice([8, 13, 32]), *rng.choice([(16, "bf16"), (8, "INT8"), (4.5, "INT4")])
     gigabytes = billions * bits / 8
     assert gigabytes * 1e9 < gpu.memory_bytes
-    rate = gpu.bytes_per_s / (gigabytes * 1e9)
-    arithmetic = gpu.flop_per_s["bf16"] / (2 * billions * 1e9)
-    assert arithmetic > 20 * rate
     bandwidth = gpu.bytes_per_s / 1e12
-    times = arithmetic / rate
+    value = 1e3 * bandwidth / gigabytes
+    times = gpu.flop_per_s["bf16"] / (2 * billions * 1e9) / value
+    assert times > 20
 
 
 def kv_bytes(seed: int) -> None:
@@ -55,14 +54,14 @@ def kv_bytes(seed: int) -> None:
     rng = random.Random(seed)
     layers, width, heads = rng.choice([(32, 128, 8), (80, 128, 8), (32, 128, 32)])
     tokens, users = rng.choice([4096, 8192, 32_768]), rng.choice([8, 16, 64])
-    per_token = layers * 2 * heads * width * _BF16.itemsize
-    gigabytes = per_token * tokens * users / 1e9
-    per_token_ = per_token / 1e3
+    itemsize = _BF16.itemsize
+    per_token = layers * 2 * heads * width * itemsize / 1e3
+    value = per_token * tokens * users / 1e6
 
 
 def prefill_decode() -> None:
     """Count operations and bytes of a layer for one token and for a prompt; compare with a GPU's ridge."""
-    width, prompt, ridge = 8192, 4096, measure.GPUS["H100 SXM"].ridge_point("bf16")
+    width, prompt_tokens, ridge = 8192, 4096, measure.GPUS["H100 SXM"].ridge_point("bf16")
 
     def intensity(tokens: float) -> float:
         """Return operations per byte of a product of ``tokens`` rows with a square matrix of weights."""
@@ -71,13 +70,11 @@ def prefill_decode() -> None:
     # A mixture of experts: how many of them a batch wants whose tokens choose at random
     experts, chosen, batch, many = 128, 8, 64, 1000
     read, each = 1 - (1 - chosen / experts) ** batch, many * chosen / experts
-    assert intensity(1) <= 1 < intensity(each) < ridge < intensity(prompt)
+    decode, prompt = intensity(1), intensity(prompt_tokens)
+    assert decode <= 1 < intensity(each) < ridge < prompt
     # One latent vector a token and layer in place of keys and values of all heads; a window of tokens
     heads, head, latent, rotary, window, tokens = 128, 128, 512, 64, 1024, 32_768
-    latent_share = (latent + rotary) / (2 * heads * head)
-    window_share = window / tokens
-    decode = intensity(1)
-    prompt_ = intensity(prompt)
+    latent_share, window_share = (latent + rotary) / (2 * heads * head), window / tokens
 
 
 # --- the same prompt, another answer
@@ -164,8 +161,9 @@ def _gradients_of_two_tokens() -> list[Tensor]:
 
 def trainer_engine() -> None:
     """Give the same tokens log-probabilities by two orders of sums, and weigh a gradient by their ratio."""
-    layers = 4
+    layers, width = 4, _WIDTH
     logarithms = _mismatch(_BF16, layers)
+    length = logarithms.shape[1]
     off = (logarithms.exp() - 1).square().mean().sqrt().item()
     texts = (logarithms.sum(1).exp() - 1).square().mean().sqrt().item()
     assert texts > 3 * off > 3 * 1.3 * (_mismatch(_BF16, layers=1).exp() - 1).square().mean().sqrt()
@@ -192,15 +190,14 @@ def trainer_engine() -> None:
     codes = [(master * (1 + step) ** steps / scale).to(_E4M3).float() for steps in (0, 1, 100)]
     same, still = ((each == codes[0]).float().mean().item() for each in codes[1:])
     assert same > 0.9 > 0.5 > still
-    width = 256
 
 
 def fp16_for_rl() -> None:
     """Compare the mismatch in both formats."""
     in_bf16, in_fp16 = (_mismatch(dtype).square().mean().sqrt().item() for dtype in (_BF16, torch.float16))
     times = in_bf16 / in_fp16
+    bits, limit = round(math.log2(times)), FORMATS["fp16"].max
     assert 6 < times < 10
-    bits = 3
 
 
 def importance_correction() -> None:
@@ -233,20 +230,18 @@ def importance_correction() -> None:
 
 def sequence_ratio() -> None:
     """Multiply ratios of tokens over texts of growing length; enumerate texts of two tokens for the bias."""
-    per_token, texts = 0.03, 4000
+    per_token, texts, length, longer = 0.03, 4000, 256, 2048
     short, long, calm = (
-        math.exp(-length * spread**2)  # of normal logarithms
-        for length, spread in ((256, per_token), (2048, per_token), (2048, per_token / 8))
+        math.exp(-tokens * spread**2)  # of normal logarithms
+        for tokens, spread in ((length, per_token), (longer, per_token), (longer, per_token / 8))
     )
-    weights = (torch.randn(texts, 256) * per_token).sum(1).exp()
+    weights = (torch.randn(texts, length) * per_token).sum(1).exp()
     assert math.isclose(weights.sum() ** 2 / weights.square().sum() / texts, short, rel_tol=0.05)
     assert calm > 0.9
     wanted, of_text, of_tokens, of_kept, unweighed = _gradients_of_two_tokens()
     assert torch.allclose(of_text, wanted)
     assert 0.01 < (of_tokens - wanted).norm() < (unweighed - wanted).norm()
     assert not torch.allclose(of_kept, wanted, atol=0.01)
-    length_ = 256
-    longer = "2,048"
 
 
 # --- who computes what
@@ -285,7 +280,6 @@ def online_softmax() -> None:
     assert torch.allclose(found, wanted)
     decay = 0.999
     assert torch.tensor(decay).bfloat16() == 1
-    stops = counted.item()
 
 
 def flash_bias() -> None:
@@ -319,20 +313,18 @@ def head_fp32() -> None:
     assert errors[0] > 1.2 * errors[1] > 1000 * errors[2]
     logit = 20
     spacing = FORMATS["bf16"].spacing(logit)
+    probability = math.exp(spacing / 2) - 1
     # DPO: sums over texts of 200 tokens
     of_texts = (-4 * torch.rand(4, 200)).sum(1)
     assert all(FORMATS["bf16"].spacing(abs(each)) >= 1 for each in of_texts.tolist())
-    gaps = {}
+    gaps = []
     for dtype in (torch.float16, torch.float32):
         pairs = {tenth / 10: torch.tensor([0.0, -tenth / 10], dtype=dtype) for tenth in range(2000)}
-        gaps[dtype] = next(gap for gap, pair in pairs.items() if pair.softmax(0)[1] == 0)
-        lost = pairs[gaps[dtype]].requires_grad_()
+        gaps.append(next(gap for gap, pair in pairs.items() if pair.softmax(0)[1] == 0))
+        lost = pairs[gaps[-1]].requires_grad_()
         (gradient,) = torch.autograd.grad(lost.softmax(0)[1].log(), lost)
         assert gradient.isnan().any()
-        assert math.isclose(lost.log_softmax(0)[1].item(), -gaps[dtype], rel_tol=1e-3)
-    gap_fp16 = gaps[torch.float16]
-    gap_fp32 = gaps[torch.float32]
-    probability = math.exp(spacing / 2) - 1
+        assert math.isclose(lost.log_softmax(0)[1].item(), -gaps[-1], rel_tol=1e-3)
 
 
 def router_fp32() -> None:
@@ -359,7 +351,7 @@ def router_fp32() -> None:
     mxfp8 = BLOCK_FORMATS["mxfp8_e4m3"]
     shared = torch.cat([torch.full((1, 16), 1e-4), torch.full((1, 16), 1e2)], 1)
     assert mxfp8.quantize(shared).dequantize()[0, 0] == 0
-    rare = (tokens * popular[-1] / popular.sum()).item()
+    rare = tokens * popular[-1] / popular.sum()
 
 
 def z_loss() -> None:
@@ -378,21 +370,22 @@ def z_loss() -> None:
         loss = (logits + bias).logsumexp(1).square().mean()
         bias = bias - 0.1 * torch.autograd.grad(loss, bias)[0]
     assert (logits + bias).logsumexp(1).mean().abs() < 0.1
-    spacing = FORMATS['bf16'].spacing(float(drift))
+    spacing = FORMATS["bf16"].spacing(float(drift))
 
 
 def qk_norm() -> None:
     """Let the weights of queries and keys grow: scores and attention's gradient with a norm and without."""
-    x, width = torch.randn(64, 128), 64
+    x, width, times = torch.randn(64, 128), 64, 4
+    bound = width**0.5
     query, key = torch.randn(2, width, 128) / 128**0.5
 
     def scores(factor: float, normalise: bool) -> Tensor:
         q, k = (F.linear(x, factor * weight) for weight in (query, key))
         q, k = ((F.rms_norm(each, (width,)) if normalise else each) for each in (q, k))
-        return q @ k.T / width**0.5
+        return q @ k.T / bound
 
-    assert torch.allclose(scores(2, False), 4 * scores(1, False), rtol=1e-4, atol=1e-5)
-    assert scores(100, True).abs().max() <= width**0.5 + 1e-3
+    assert torch.allclose(scores(2, False), times * scores(1, False), rtol=1e-4, atol=1e-5)
+    assert scores(100, True).abs().max() <= bound + 1e-3
 
     def slope(factor: float) -> float:
         """Return how much attention answers to its scores: p (1 - p), summed."""
@@ -401,9 +394,7 @@ def qk_norm() -> None:
 
     assert slope(10) < 0.2 * slope(1)  # nearly one-hot: hardly a gradient
     large = 400
-    times = 4
-    bound = width**0.5
-    spacing = FORMATS['bf16'].spacing(large)
+    spacing = FORMATS["bf16"].spacing(large)
 
 
 # --- few bits
@@ -411,11 +402,13 @@ def qk_norm() -> None:
 
 def int4_groups() -> None:
     """Quantise a matrix with outliers by rows and by groups, and a layer by its output; count questions."""
-    weight, outlier = torch.randn(64, 4096), 40
+    weight, outlier, size, larger = torch.randn(64, 4096), 40, 32, 128
+    bits, coarse, codes = 4 + 16 / size, 4 + 16 / larger, 2**4
     weight[:, 7] = outlier  # an input whose weights are large
     others = torch.arange(4096) != 7
-    by_row, by_group = (by_groups(weight, 4, size).dequantize()[:, others] for size in (None, 32))
+    by_row, by_group = (by_groups(weight, 4, each).dequantize()[:, others] for each in (None, size))
     assert (by_row == 0).float().mean() > 0.99
+    group_error = relative_error(by_group, weight[:, others])
     # GPTQ: column by column, each error moved into the columns that follow
     inputs = torch.randn(256, 4) @ torch.randn(4, 32) + 0.3 * torch.randn(256, 32)  # alike, as inputs are
     layer = torch.randn(8, 32)
@@ -436,7 +429,7 @@ def int4_groups() -> None:
     # How many questions show a loss, with a power at a level: answered by both models, or by one each
     flips, loss, right, level, power = 0.06, 0.01, 0.7, 0.05, 0.8
     beyond, reached = torch.distributions.Normal(0, 1).icdf(torch.tensor([1 - level / 2, power])).tolist()
-    paired = (beyond + reached) ** 2 * (flips - loss**2) / loss**2
+    paired = round((beyond + reached) ** 2 * (flips - loss**2) / loss**2, -2)
     unpaired = 2 * (beyond + reached) ** 2 * right * (1 - right) / loss**2  # for each model
     assert unpaired > 2.5 * paired
     # Numbers of one sign in four bits, about zero or with a zero point
@@ -445,13 +438,6 @@ def int4_groups() -> None:
         relative_error((hidden / step).round() * step, hidden)
         for step in (hidden.max() / 7, hidden.max() / 15)
     )
-    paired_ = round(paired, -2)
-    bits = 4 + 16 / 32
-    coarse = 4 + 16 / 128
-    size_ = 32
-    larger = 128
-    group_error = relative_error(by_group, weight[:, others])
-    codes = 2**4
 
 
 def w4_or_w8() -> None:
@@ -486,17 +472,16 @@ def w4_or_w8() -> None:
     assert torch.allclose((x @ rotation) @ (weight @ rotation).T, x @ weight.T, rtol=1e-3, atol=1e-2)
     back = by_groups(x @ rotation, 8, None).dequantize() @ rotation.T
     assert relative_error(back[:, others], x[:, others]) < 0.5 * of_int8
-    most = faster(8192)
-    write4 = writing[0] / writing[1]
-    write8 = writing[0] / writing[2]
-    prompt8 = prompt[0] / prompt[2]
+    most, prompt8 = faster(8192), prompt[0] / prompt[2]
+    write4, write8 = (writing[0] / each for each in writing[1:])
 
 
 def kv_fp8() -> None:
     """Cast keys and values to E4M3 and to INT4, with a large channel of keys and two kinds of scales."""
     query, key, value = torch.randn(3, 256, 64)
     key[:, 5] += 30  # keys have channels that are large for every token
-    limit = torch.finfo(_E4M3).max
+    limit, normal = torch.finfo(_E4M3).max, torch.finfo(_E4M3).smallest_normal
+    in_bf16 = _BF16.itemsize
 
     def attention(key: Tensor, value: Tensor) -> Tensor:
         return (query @ key.T / 8).softmax(1) @ value
@@ -515,8 +500,6 @@ def kv_fp8() -> None:
         assert relative_error(cast(x, one), x) > 3 * relative_error(cast(x, x.abs().max() / limit), x)
     per_token, per_channel = (by_groups(key, 4, None), by_groups(key.T.contiguous(), 4, None))
     assert error(per_token.dequantize(), value) > 1.2 * error(per_channel.dequantize().T, value)
-    bytes = 2
-    normal = torch.finfo(_E4M3).smallest_normal
 
 
 def qlora_dtypes() -> None:
@@ -547,10 +530,8 @@ def qlora_dtypes() -> None:
     nf4, even = error(quantiles / quantiles.max()), error(torch.linspace(-1, 1, 16))
     assert nf4 < 0.95 * even
     billions, share = 65, 0.01
-    scales = 32 / block
-    twice = 8 / block + 32 / (block * 256)
-    whole = billions * 16
-    quantised = billions * (4.5 / 8 + share * 16)
+    scales, twice = 32 / block, 8 / block + 32 / (block * 256)
+    whole, quantised = billions * 16, billions * (4.5 / 8 + share * 16)
 
 
 def bf16_decay() -> None:
@@ -573,9 +554,7 @@ def bf16_decay() -> None:
 
     foreach, fused = (left(0.0, fused=which) - left(0.1, fused=which) for which in (False, True))
     assert abs(foreach) < 0.01 < 0.05 < fused
-    decay_ = "1e-5"
-    exact = 1 - (1 - decay) ** steps
-    least = smallest * 1e-4
+    exact, least = 1 - (1 - decay) ** steps, smallest * 1e-4
 
 
 # --- optimizers, compilers, other formats
@@ -594,8 +573,8 @@ def muon_bf16() -> None:
 
     plain, fp32 = torch.randn(128, 256), torch.float32
     values, rounded = newton_schulz(plain, fp32), newton_schulz(plain, _BF16)
-    added = (values - rounded).abs().max().item()
-    assert added < 0.1 * (values.max() - values.min())
+    low, high, added = values.min(), values.max(), (values - rounded).abs().max()
+    assert added < 0.1 * (high - low)
     for push in (0.95, 1.05):  # what is off by some per cent after three steps comes back into the band
         pushed = newton_schulz(plain, fp32, push)
         assert 0.6 < pushed.min() < pushed.max() < 1.25
@@ -604,8 +583,6 @@ def muon_bf16() -> None:
     for _ in range(40):
         after = 3.4445 * after - 4.7750 * after**3 + 2.0315 * after**5
     limit = sizes[~(after.abs() < 2)].min().item()
-    low = values.min()
-    high = values.max()
 
 
 def eight_bit_moments() -> None:
@@ -620,8 +597,7 @@ def eight_bit_moments() -> None:
     assert (even == 0).float().mean() > 0.5 > (floating == 0).float().mean()
     second[0, 0] = 1e4  # one huge gradient
     assert ((second / second.max() * 255).round()[1:] == 0).all()
-    bytes = 2 * 4
-    left = 2 * (1 + 4 / 256)
+    whole, left = 2 * 4, 2 * (1 + 4 / 256)
 
 
 def compile_casts() -> None:

@@ -233,7 +233,8 @@ def zero() -> None:
     }
     assert held["zero3"] == held["fsdp2"] == held["ddp"] / ranks
     reduced, scattered, gathered = (
-        parallel.sent_bytes(name, 2_000_000_000, ranks) for name in ("all-reduce", "reduce-scatter", "all-gather")
+        parallel.sent_bytes(name, 2_000_000_000, ranks)
+        for name in ("all-reduce", "reduce-scatter", "all-gather")
     )
     assert reduced == scattered + gathered  # stages one and two: gradients scattered, weights gathered
     more = float((scattered + 2 * gathered) / reduced)

@@ -91,8 +91,8 @@ def why_slower() -> None:
     assert sum(len(row.casts) for row in ledger.rows) > len(ledger.rows) / 2
     rate = measure.GPUS["A100 SXM 80 GB"].flop_per_s
     assert rate["bf16"] / 2 > rate["fp32"]  # at half its peak a product is above all that fp32's units can do
-    over_tf32 = rate['bf16'] / rate['tf32']
-    over_fp32 = rate['bf16'] / rate['fp32']
+    over_tf32 = rate["bf16"] / rate["tf32"]
+    over_fp32 = rate["bf16"] / rate["fp32"]
 
 
 def timing() -> None:
@@ -133,7 +133,7 @@ def bf16_supported() -> None:
             patched.enter_context(mock.patch("torch.version.hip", None))
             return torch.cuda.is_bf16_supported(**asked)
 
-    major = 8
+    major, capability = 8, str((8, 0))
     assert supported(major - 1)  # as a V100 or a T4 is
     assert not supported(major - 1, including_emulation=False)
     assert supported(major, including_emulation=False)
@@ -236,7 +236,7 @@ def optimizer_memory() -> None:
     assert min(fit[3, 0], fit[0, 5]) > 10  # its row and its column
     assert fit[0, 0] < 0.5  # and what is elsewhere: too small a moment, too long a step
     side = 4096
-    eight_bits = adamw * FORMATS['fp8_e4m3'].bits / FORMATS['fp32'].bits
+    eight_bits = adamw * FORMATS["fp8_e4m3"].bits / FORMATS["fp32"].bits
     per_weight = side**2 / (2 * side)
 
 
