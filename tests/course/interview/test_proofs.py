@@ -102,7 +102,7 @@ def _false():
 
 def _raising():
     """Raise."""
-    total = {}["missing"]
+    assert {}["missing"]
 
 
 @pytest.mark.parametrize(
