@@ -134,7 +134,18 @@ class MockReport(ToldInSections):
         yield Section("What was asked", points=tuple(map(_told, self.turns)) or ("Nothing.",))
 
     def _repeated(self, turn: Turn) -> str:
-        return f"{_named_to_repeat(turn.asked)}: {'; '.join(self.left_out(turn))}{_last_check(turn)}"
+        """Name what is to be repeated, the lesson that explains it, of a round of design the stage; and what."""
+        asked = turn.asked
+        told = f"{'; '.join(self.left_out(turn))}{_last_check(turn)}"
+        if asked.stage:
+            return f"{asked.topic}: {told}"
+        what = (
+            asked.text if asked.exercise is None else f"{asked.exercise.title}, exercise {asked.exercise.id}"
+        )
+        if asked.follows and not asked.question_id:
+            before = {each.asked.question_id: each.asked.text for each in self.turns}  # with its own numbers
+            what = f"{before.get(asked.follows) or question(asked.follows).question} {what}"
+        return f"{what} (lesson {asked.lesson}): {told}"
 
 
 def _weighed(turns: Iterable[Turn]) -> float:
@@ -142,16 +153,6 @@ def _weighed(turns: Iterable[Turn]) -> float:
     weights = [(turn.share, turn.asked.minutes) for turn in turns]
     asked = sum(minutes for _, minutes in weights)
     return sum(share * minutes for share, minutes in weights) / asked if asked else 0.0
-
-
-def _named_to_repeat(asked: Asked) -> str:
-    """Name what is to be repeated, and the lesson that explains it; of a round of design, the stage."""
-    if asked.stage:
-        return asked.topic
-    what = asked.text if asked.exercise is None else f"{asked.exercise.title}, exercise {asked.exercise.id}"
-    if asked.follows and not asked.question_id:
-        what = f"{question(asked.follows).question} {what}"
-    return f"{what} (lesson {asked.lesson})"
 
 
 def _last_check(turn: Turn) -> str:

@@ -96,6 +96,11 @@ class Review:
                 changed |= set(range(start + 1, stop + 1))
         return changed, gaps
 
+    def typed(self, bug: Bug) -> str:
+        """Return what a reviewer types who points at a bug, such as ``12 c``."""
+        letter = next(letter for letter, cause in self.causes.items() if cause == bug.cause)
+        return f"{min(self.lines(bug))} {letter}"
+
     def by_line(self, bugs: Iterable[Bug]) -> list[Bug]:
         """Return bugs in the order of their lines."""
         return sorted(bugs, key=lambda bug: min(self.lines(bug)))
