@@ -107,15 +107,11 @@ def test_rates_are_those_of_the_data_sheets_and_rules_those_of_the_book(sheet):
     assert f"{1 / (0.4 + 0.6 / 8):.2f} times" in said["Amdahl"]
 
 
-def test_the_cycle_clips_between_unscaling_and_stepping(sheet):
-    steps = [row["a step in fp16"].partition("(")[0] for row in sheet.tables[2].records]
-    assert steps.index("scaler.unscale_") < steps.index("clip_grad_norm_") < steps.index("scaler.step")
-
-
-def test_the_scalers_defaults_are_its_own(sheet):
-    said, scaler = str(sheet.tables[2]), torch.amp.GradScaler("cpu")
-    assert f"2^{int(scaler.get_scale()).bit_length() - 1} at first" in lowered(said)
+def test_the_cycle_has_the_scalers_own_defaults_and_clips_between_unscaling_and_stepping(sheet):
+    said, scaler = lowered(str(sheet.tables[2])), torch.amp.GradScaler("cpu")
+    assert f"2^{int(scaler.get_scale()).bit_length() - 1} at first" in said
     assert f"after {scaler.get_growth_interval():,} in a row" in said
+    assert said.index("scaler.unscale_") < said.index("clip_grad_norm_") < said.index("scaler.step")
 
 
 def test_memory_adds_up(sheet):
@@ -130,13 +126,11 @@ def test_memory_adds_up(sheet):
     assert "sends 1.75 times" in str(sheet.tables[5])
 
 
-def test_it_fits_a_terminal(sheet):
+def test_it_fits_a_terminal_and_is_one_page_on_which_nothing_overlaps(sheet):
     assert max(map(len, str(sheet).splitlines())) <= 80
-
-
-def test_it_is_one_page_on_which_nothing_overlaps(sheet):
     pdf = views.sheet_pdf(sheet)
     assert pdf.startswith(b"%PDF-")
+    assert pdf == views.sheet_pdf(sheet), "the same each time"
     assert re.findall(rb"/Count (\d+)", pdf) == [b"1"]
     figure = sheet_figure(sheet)
     renderer = FigureCanvasAgg(figure).get_renderer()
@@ -146,10 +140,6 @@ def test_it_is_one_page_on_which_nothing_overlaps(sheet):
         assert page.x0 <= box.x0 <= box.x1 <= page.x1
         assert page.y0 <= box.y0 <= box.y1 <= page.y1
         assert not any(box.overlaps(other) for other in boxes[:i]), figure.texts[i].get_text()
-
-
-def test_the_pdf_is_the_same_each_time(sheet):
-    assert views.sheet_pdf(sheet) == views.sheet_pdf(sheet)
 
 
 def test_it_is_a_page_of_its_own(sheet):
