@@ -16,6 +16,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from amp_lessons import autocast, formats
+from amp_lessons.course.interview.proofs.loss_scaling import _scaler, _step
 
 
 def _cuda(dtype: torch.dtype = torch.float16) -> Any:
@@ -42,7 +43,7 @@ def what_it_does() -> None:
     assert layer.weight.grad is not None
     assert layer.weight.grad.count_nonzero() == 64
 
-    optimizer, scaler = torch.optim.SGD(layer.parameters(), lr=0.1), torch.amp.GradScaler("cpu")
+    optimizer, scaler = torch.optim.SGD(layer.parameters(), lr=0.1), _scaler()
     before, scale = layer.weight.clone(), scaler.get_scale()
     scaler.scale(math.inf * layer(inputs).sum()).backward()  # no autocast anywhere
     scaler.step(optimizer)
@@ -72,7 +73,7 @@ def where_it_ends() -> None:
         inside = F.cross_entropy(output, targets)
     outside = F.cross_entropy(output, targets)
     assert (inside.dtype, outside.dtype) == (torch.float32, torch.float16)
-    scale = torch.amp.GradScaler("cpu").get_scale()
+    scale = _scaler().get_scale()
     (gradient,) = torch.autograd.grad(outside * scale, output, retain_graph=True)
     assert not gradient.isfinite().all()
     (gradient,) = torch.autograd.grad(inside * scale, output)
@@ -133,27 +134,24 @@ def batch_norm() -> None:
     assert {layer.state_dict()[name].dtype for name in ("weight", "running_mean")} == {torch.float32}
 
 
+def _losses(steps: int, one_context: bool) -> list[float]:
+    """Train under autocast in so many steps, perhaps all of them in one more context; return their losses."""
+    torch.manual_seed(0)
+    layer, inputs, losses = nn.Linear(8, 1), torch.randn(32, 8), []
+    before, optimizer = layer.weight.detach().clone(), torch.optim.SGD(layer.parameters(), lr=0.1)
+    with torch.autocast("cpu", torch.bfloat16) if one_context else contextlib.nullcontext():
+        for _ in range(steps):
+            with torch.autocast("cpu", torch.bfloat16):
+                loss = F.mse_loss(layer(inputs), inputs[:, :1])
+            _step(optimizer, loss)
+            losses.append(loss.item())
+    assert not torch.equal(before, layer.weight)
+    return losses
+
+
 def cache() -> None:
     """Train inside one long autocast context, and inside one per step."""
-
-    def losses(one_context: bool) -> list[float]:
-        """Return the loss of every step."""
-        torch.manual_seed(0)
-        layer, inputs = nn.Linear(8, 1), torch.randn(32, 8)
-        optimizer = torch.optim.SGD(layer.parameters(), lr=0.1)
-        outer = torch.autocast("cpu", torch.bfloat16) if one_context else contextlib.nullcontext()
-        seen = []
-        with outer:
-            for _ in range(20):
-                with torch.autocast("cpu", torch.bfloat16):
-                    loss = F.mse_loss(layer(inputs), inputs[:, :1])
-                optimizer.zero_grad()
-                loss.backward()
-                optimizer.step()
-                seen.append(loss.item())
-        return seen
-
-    stale, right = losses(True), losses(False)
+    stale, right = (_losses(20, one_context) for one_context in (True, False))
     assert len(set(stale)) == 1  # every forward uses the copies of the first
     assert right[-1] < right[0] / 2
     assert "cache_enabled=False" in inspect.getsource(torch.cuda.make_graphed_callables)  # what it asks for

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import contextlib
 import math
 import warnings
 from collections.abc import Callable
-from typing import Any
 from unittest import mock
 
 import torch
@@ -15,7 +13,7 @@ from torch import Tensor, nn
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from amp_lessons import audit
-from amp_lessons.course.interview.proofs.autocast import _refusal
+from amp_lessons.course.interview.proofs.autocast import _losses, _refusal
 from amp_lessons.course.interview.proofs.loss_scaling import _scaler, _step
 from amp_lessons.course.material import data, models
 from amp_lessons.formats import FORMATS
@@ -117,25 +115,8 @@ def average_stuck() -> None:
 
 def identical_epochs() -> None:
     """Make three epochs inside one autocast context: the weights change, the losses do not."""
-
-    def losses(outside: Any) -> list[float]:
-        torch.manual_seed(0)
-        layer, inputs = nn.Linear(8, 1), torch.randn(32, 8)
-        optimizer, seen = torch.optim.SGD(layer.parameters(), lr=0.1), []
-        before = layer.weight.detach().clone()
-        with outside:
-            for _ in range(3):
-                with torch.autocast("cpu", torch.bfloat16):
-                    optimizer.zero_grad()
-                    loss = F.mse_loss(layer(inputs), inputs[:, :1])
-                loss.backward()
-                optimizer.step()
-                seen.append(loss.item())
-        assert not torch.equal(before, layer.weight)
-        return seen
-
-    assert len(set(losses(torch.autocast("cpu", torch.bfloat16)))) == 1  # only the outermost exit clears it
-    assert len(set(losses(contextlib.nullcontext()))) == 3
+    assert len(set(_losses(3, one_context=True))) == 1  # only the outermost exit clears it
+    assert len(set(_losses(3, one_context=False))) == 3
 
 
 def only_fp16() -> None:
@@ -175,9 +156,7 @@ def weights_still() -> None:
         optimizer = torch.optim.AdamW(model.parameters(), lr=rate, weight_decay=0.0)
         with audit.watch(model, every=1) as seen:
             for _ in range(2):
-                optimizer.zero_grad()
-                (factor * F.cross_entropy(model(images.to(dtype)).float(), labels)).backward()
-                optimizer.step()
+                _step(optimizer, factor * F.cross_entropy(model(images.to(dtype)).float(), labels))
         return max(layer.lost_update_fraction or 0 for layer in seen.layers.values())
 
     bf16 = lost(torch.bfloat16, 1e-5)
@@ -255,7 +234,7 @@ def recreated() -> None:
         for _ in range(steps):
             scaler = _scaler() if anew else scaler
             before = scaler.get_scale()
-            _step(scaler, optimizer, weight * (1.0 if before <= bears else math.inf))
+            _step(optimizer, weight * (1.0 if before <= bears else math.inf), scaler)
             count += scaler.get_scale() < before
         return count
 
@@ -318,7 +297,7 @@ def lost_statistics() -> None:
         inputs[0] *= factor
         with torch.autocast("cpu", torch.float16):
             loss = F.cross_entropy(model(inputs), torch.arange(16) % 4)
-        _step(scaler, optimizer, loss)
+        _step(optimizer, loss, scaler)
         return loss.item()
 
     weights = first.weight.clone()

@@ -13,6 +13,7 @@ import torch
 from torch import Tensor, nn
 
 from amp_lessons import formats
+from amp_lessons.course.interview.proofs.loss_scaling import _step
 from amp_lessons.formats import FORMATS
 
 _ASK = """
@@ -55,9 +56,7 @@ def fp16_or_bf16() -> None:
         for _ in range(100):
             with torch.autocast("cpu", torch.bfloat16, enabled=mixed):
                 output = layer(inputs.to(weights)).float()
-            optimizer.zero_grad()
-            (output - inputs.sum(1, keepdim=True)).square().mean().backward()
-            optimizer.step()
+            _step(optimizer, (output - inputs.sum(1, keepdim=True)).square().mean())
         return layer.weight.detach().float() - start
 
     exact = moved(False, torch.float32)

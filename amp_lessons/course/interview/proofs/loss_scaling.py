@@ -15,8 +15,9 @@ def _scaler(**settings: Any) -> torch.amp.GradScaler:
     return torch.amp.GradScaler("cpu", **settings)
 
 
-def _step(scaler: torch.amp.GradScaler, optimizer: torch.optim.Optimizer, loss: Tensor) -> None:
-    """Make one step as PyTorch's documentation does; a loss of inf poisons it."""
+def _step(optimizer: Any, loss: Tensor, scaler: torch.amp.GradScaler | None = None) -> None:
+    """Make one step, with a scaler as PyTorch's documentation does; a loss of inf poisons it."""
+    scaler = scaler or _scaler(enabled=False)
     optimizer.zero_grad()
     scaler.scale(loss).backward()
     scaler.step(optimizer)
@@ -39,7 +40,7 @@ def why() -> None:
             with torch.autocast("cpu", torch.float16):
                 output = inputs @ weight
             losses.append((output.float() - inputs.sum(1, keepdim=True)).square().mean())
-            _step(scaler, optimizer, losses[-1])
+            _step(optimizer, losses[-1], scaler)
         return (losses[-1] / losses[0]).item()
 
     assert loss_left(enabled=False) == 1
@@ -72,16 +73,16 @@ def walk_through() -> None:
     scaler.update()
 
     before = weight.item()
-    _step(scaler, optimizer, weight * math.inf)
+    _step(optimizer, weight * math.inf, scaler)
     backed_off = scaler.get_scale()
-    _step(scaler, optimizer, weight * math.nan)
+    _step(optimizer, weight * math.nan, scaler)
     assert scaler.get_scale() == backed_off / 2 == start / 4
     assert weight == before  # both steps were skipped
 
     small = _scaler(growth_interval=3)
     for _ in range(3):
         assert small.get_scale() == start  # nothing grows before its time
-        _step(small, optimizer, weight * 1)
+        _step(optimizer, weight * 1, small)
     assert small.get_scale() == 2 * start
     interval = scaler.get_growth_interval()
 
@@ -107,7 +108,7 @@ def skip_rate() -> None:
     bears, skips = 2.0**14, []
     for step in range(550):
         before = scaler.get_scale()
-        _step(scaler, optimizer, weight * (1.0 if before <= bears else math.inf))
+        _step(optimizer, weight * (1.0 if before <= bears else math.inf), scaler)
         if step >= 50 and scaler.get_scale() < before:
             skips.append(step)
     assert {later - earlier for earlier, later in itertools.pairwise(skips)} == {51}  # one of 50 + 1
@@ -164,7 +165,7 @@ def below_one() -> None:
         """Return the scale after a number of steps."""
         scaler, optimizer = _scaler(init_scale=float(start)), torch.optim.SGD([weight], lr=1e-9)
         for _ in range(steps):
-            _step(scaler, optimizer, loss_of())
+            _step(optimizer, loss_of(), scaler)
         return scaler.get_scale()
 
     assert fallen_to(lambda: (weight * 70_000).half().float().square()) == start / 2**20  # forward overflows
@@ -187,7 +188,7 @@ def fp16_loss() -> None:
         optimizer = torch.optim.SGD([weight], lr=1e-6)
         optimizer.register_step_post_hook(lambda *_: scales.append(scaler.get_scale()))
         for _ in range(10):
-            _step(scaler, optimizer, loss_of(weight.half() * torch.full((100,), 1e-3).half()))
+            _step(optimizer, loss_of(weight.half() * torch.full((100,), 1e-3).half()), scaler)
         return scales
 
     (works,) = set(made_at(lambda output: output.mean()))  # for a loss of a thousandth
@@ -200,7 +201,7 @@ def not_lr() -> None:
 
     def update(scale: float, lr: float) -> float:
         weight = nn.Parameter(torch.ones(()))
-        _step(_scaler(init_scale=scale), torch.optim.SGD([weight], lr=lr), 3 * weight)
+        _step(torch.optim.SGD([weight], lr=lr), 3 * weight, _scaler(init_scale=scale))
         return 1 - weight.item()
 
     least, middle, most = 1.0, 2.0**10, 2.0**16
@@ -296,7 +297,7 @@ def bf16_with_scaler() -> None:
         for _ in range(20):
             with torch.autocast("cpu", torch.bfloat16):
                 loss = nn.functional.cross_entropy(model(inputs), targets)
-            _step(scaler, optimizer, loss)
+            _step(optimizer, loss, scaler)
         return nn.utils.parameters_to_vector(model.parameters())
 
     assert torch.equal(trained(True), trained(False))

@@ -50,7 +50,7 @@ def ddp_skips() -> None:
         model = DistributedDataParallel(layer)
         optimizer, scaler = torch.optim.SGD(layer.parameters(), lr=1.0), _scaler()
         loss = model(torch.ones(1, 1)).sum() * (math.inf if dist.get_rank() == 1 else 1.0)
-        _step(scaler, optimizer, loss)
+        _step(optimizer, loss, scaler)
         return layer.weight.item(), scaler.get_scale()
 
     start = _scaler().get_scale()

@@ -31,7 +31,7 @@ def bf16_checkpoint() -> None:
     for _ in range(20):
         with torch.autocast("cpu", torch.float16):
             loss = down(up(inputs)).square().mean()
-        _step(scaler, optimizer, loss)
+        _step(optimizer, loss, scaler)
     assert scaler.get_scale() < 1
     assert torch.equal(up.weight, before)  # every step was skipped
     with torch.autocast("cpu", torch.float16):
@@ -237,12 +237,10 @@ def true_or_mixed() -> None:
         model = model.bfloat16() if true else model
         optimizer = torch.optim.AdamW(model.parameters(), lr=rate)
         for _ in range(30):
-            optimizer.zero_grad()
             with torch.autocast("cpu", torch.bfloat16, enabled=not true):
                 out = model(images.bfloat16() if true else images)
                 loss = F.cross_entropy(out.float(), labels)
-            loss.backward()
-            optimizer.step()
+            _step(optimizer, loss)
         weight = next(model.parameters())
         assert (
             weight.dtype == optimizer.state[weight]["exp_avg"].dtype == (torch.float32, torch.bfloat16)[true]

@@ -20,6 +20,16 @@ def _digits(count: int) -> tuple[Tensor, Tensor]:
     return train.images[:count], train.labels[:count]
 
 
+def _fitted(model: nn.Module, count: int, steps: int, mixed: bool = False, **settings: Any) -> float:
+    """Fit a classifier to so many digits by SGD, perhaps under bf16 autocast; return the last loss."""
+    (images, labels), optimizer = _digits(count), torch.optim.SGD(model.parameters(), **settings)
+    for _ in range(steps):
+        with torch.autocast("cpu", torch.bfloat16, enabled=mixed):
+            loss = F.cross_entropy(model(images), labels)
+        _step(optimizer, loss)
+    return loss.item()
+
+
 def halve_cost() -> None:
     """Compute what a faster product makes of a step, on an A100, from fp32 by TF32 to bf16."""
     rate = measure.GPUS["A100 SXM 80 GB"].flop_per_s
@@ -56,19 +66,12 @@ def diverged() -> None:
 
 def adopt_fp8() -> None:
     """Train a classifier in fp32 and in emulated FP8, from three seeds, by a rule stated before."""
-    images, labels = _digits(64)
 
     def trained(seed: int, eight_bits: bool) -> float:
         model = models.digits_classifier(32, seed=seed)
         if eight_bits:
             fp8.convert(model, "tensorwise", keep=())
-        optimizer = torch.optim.SGD(model.parameters(), lr=0.3)
-        for _ in range(15):
-            optimizer.zero_grad()
-            loss = F.cross_entropy(model(images), labels)
-            loss.backward()
-            optimizer.step()
-        return loss.item()
+        return _fitted(model, 64, 15, lr=0.3)
 
     wide, small = ([trained(seed, eight_bits) for seed in range(3)] for eight_bits in (False, True))
     differences = [abs(low / high - 1) for high, low in zip(wide, small, strict=True)]
@@ -99,19 +102,12 @@ def resume() -> None:
 
 def numerics_tests() -> None:
     """Compare loops that are wrong with one that is right, by results, by dtypes and by what a step does."""
-    images, labels = _digits(128)
 
     def trained(autocast_on: bool) -> tuple[Tensor, set[torch.dtype]]:
         """Return the weights, and the dtypes of a layer's output."""
         model, seen = models.digits_classifier(32), set()
         model.net[0].register_forward_hook(lambda module, args, output: seen.add(output.dtype))
-        optimizer = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.1)
-        for _ in range(5):
-            optimizer.zero_grad()
-            with torch.autocast("cpu", torch.bfloat16, enabled=autocast_on):
-                loss = F.cross_entropy(model(images), labels)
-            loss.backward()
-            optimizer.step()
+        _fitted(model, 128, 5, autocast_on, lr=0.1, momentum=0.1)
         return torch.cat([p.detach().flatten() for p in model.parameters()]), seen
 
     (mixed, in_bf16), (forgotten, in_fp32) = trained(True), trained(False)
@@ -182,7 +178,7 @@ def monitor() -> None:
         for _ in range(4):
             with torch.autocast("cpu", torch.float16):
                 loss = F.cross_entropy(model(images), labels)
-            _step(scaler, optimizer, loss)
+            _step(optimizer, loss, scaler)
     made = [each for each in seen.steps if each.happened]
     assert all(each.scale and each.gradient_norm and each.gradient_norm < 100 for each in made)  # unscaled
     assert all(layer.census and layer.lost_update_fraction is not None for layer in seen.layers.values())
@@ -192,20 +188,8 @@ def migrate() -> None:
     """Record what autocast does to a transformer block, and compare a training with and without it."""
     ledger = autocast.record(models.transformer_block(32), torch.randn(2, 8, 32), dtype=torch.bfloat16)
     assert {torch.bfloat16, torch.float32} <= {row.output_dtype for row in ledger.rows}
-    images, labels = _digits(256)
-
-    def trained(enabled: bool) -> float:
-        model = models.digits_classifier(32)
-        optimizer = torch.optim.SGD(model.parameters(), lr=0.5)
-        for _ in range(20):
-            optimizer.zero_grad()
-            with torch.autocast("cpu", torch.bfloat16, enabled=enabled):
-                loss = F.cross_entropy(model(images), labels)
-            loss.backward()
-            optimizer.step()
-        return loss.item()
-
-    assert abs(trained(True) / trained(False) - 1) < 0.02
+    mixed, fp32 = (_fitted(models.digits_classifier(32), 256, 20, each, lr=0.5) for each in (True, False))
+    assert abs(mixed / fp32 - 1) < 0.02
 
 
 def kernel_tolerance() -> None:

@@ -64,7 +64,7 @@ def scheduler() -> None:
         optimizer.register_step_post_hook(lambda *_: rates.append(optimizer.param_groups[0]["lr"]))
         for _ in range(10):
             before = scaler.get_scale()
-            _step(scaler, optimizer, weight * (1.0 if before <= bears else math.inf))
+            _step(optimizer, weight * (1.0 if before <= bears else math.inf), scaler)
             skipped += scaler.get_scale() < before
             if not wait or scaler.get_scale() >= before:
                 schedule.step()
@@ -125,7 +125,7 @@ def checkpoint() -> None:
             scaler.load_state_dict(state)
         for _ in range(10):
             before = weight.item()
-            _step(scaler, optimizer, weight * (1.0 if scaler.get_scale() <= scale else math.inf))
+            _step(optimizer, weight * (1.0 if scaler.get_scale() <= scale else math.inf), scaler)
             stood += weight.item() == before
         return stood
 
@@ -141,9 +141,7 @@ def evaluation() -> None:
     digits, model = data.digits(), models.digits_classifier(64)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.5)
     for images, labels in data.batches(digits.train, 128) * 12:
-        optimizer.zero_grad()
-        F.cross_entropy(model(images), labels).backward()
-        optimizer.step()
+        _step(optimizer, F.cross_entropy(model(images), labels))
     model.eval()
     with torch.inference_mode():
         plain = model(digits.test.images)
@@ -219,9 +217,7 @@ def same_as_fp32() -> None:
         model = models.digits_classifier(16)
         optimizer = optimizer_class(model.parameters(), lr=0.01)
         for images, labels in batches * 2:
-            optimizer.zero_grad()
-            (scale * F.cross_entropy(model(images), labels)).backward()
-            optimizer.step()
+            _step(optimizer, scale * F.cross_entropy(model(images), labels))
         return torch.cat([p.detach().flatten() for p in model.parameters()])
 
     def error(optimizer_class: Any) -> float:
