@@ -18,7 +18,7 @@ from amp_lessons.cli.interview import rounds as command
 from amp_lessons.course import progress
 from amp_lessons.course.exercises import shelf
 from amp_lessons.course.interview import mock
-from amp_lessons.course.interview.planning import asked_estimate, asked_for_code, asked_question
+from amp_lessons.course.interview.planning import asked_for_code, asked_question
 from tests.cli.interview_hands import answer, plain, said
 
 __all__ = ["answer"]
@@ -129,7 +129,7 @@ CODE = shelf.find("stochastic_rounding")
 
 
 def test_a_mock_interview_from_a_pipe(answer, planned, golden, tmp_path, monkeypatch):
-    number = asked_estimate(interview.question("estimation.training_state"), 3)
+    number = asked_question(interview.question("estimation.training_state"), seed=3)
     planned(asked_question(WHY), number, asked_for_code(CODE))
     monkeypatch.chdir(tmp_path)
     (tmp_path / "broken.py").write_text("1 / 0\n")

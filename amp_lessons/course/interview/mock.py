@@ -22,11 +22,8 @@ from amp_lessons.course.progress import Learner, ProgressError
 
 def time_left(seconds: float) -> str:
     """Describe how much of an interview is left: in minutes, at last in seconds."""
-    if seconds >= 60:
-        count, unit = round(seconds / 60), "minute"
-    else:
-        count, unit = round(seconds), "second"
-    return f"{counted(count, unit)} left"
+    left = counted(round(seconds / 60), "minute") if seconds >= 60 else counted(round(seconds), "second")
+    return f"{left} left"
 
 
 @dataclass(frozen=True)
@@ -189,17 +186,16 @@ class Interview(ABC):
         self._turned, self._hand_ins = self._turned + turn.seconds, ()
         self.turns.append(turn)
         self._keep(turn)
-        following = self._follow_up(turn)
-        if following is not None:
+        if following := self._follow_up(turn):
             self._coming.insert(0, following)
         self.asked = self._coming.pop(0) if self._coming and self.left_s else None
         thread = (*self._thread, turn)
         goes_on = self.asked is not None and bool(self.asked.follows)
         self._thread, self.closed = (thread, ()) if goes_on else ((), thread)
 
-    @abstractmethod
     def _follow_up(self, turn: Turn) -> Asked | None:
-        """Return what is asked after an answer beside the plan, if anything is."""
+        """Return what is asked after an answer beside the plan; nothing is."""
+        return None
 
     def _keep(self, turn: Turn) -> None:
         """Keep it at once: an interrupted interview loses nothing. It goes on where that is impossible."""
@@ -280,24 +276,21 @@ class DesignRound(Interview):
         what = f"System design: {self.design.title}"
         return MockReport("", self.minutes, 0, tuple(self.turns), self.message, what)
 
-    def _follow_up(self, turn: Turn) -> Asked | None:
-        return None
-
 
 def _stages(of: Round) -> Iterator[Asked]:
     """Yield the stages, as questions that follow from the first: their answers wait for the last."""
+    before: tuple[str, ...] = ()
     for number, stage in enumerate(of.stages, start=1):
-        text = stage.question if number > 1 else f"{of.brief} {stage.question}"
-        before = (of.brief, *(each.question for each in of.stages[: number - 1])) if number > 1 else ()
         yield Asked(
             "question",
-            text,
+            stage.question if before else f"{of.brief} {stage.question}",
             stage.points,
             stage.title,
             "",
-            follows=of.id if number > 1 else "",
+            follows=of.id if before else "",
             answered_by=stage,
             minutes=stage.minutes,
             stage=f"stage {number} of {len(of.stages)}",
             before=before,
         )
+        before = (*(before or (of.brief,)), stage.question)

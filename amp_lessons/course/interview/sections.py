@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from markupsafe import Markup
 
-from amp_lessons._base.render import InSections, points_html, wrapped
+from amp_lessons._base.render import InSections
 from amp_lessons._base.text import prose
 
 
@@ -33,9 +33,6 @@ class ToldInSections(InSections):
         """Yield the heading."""
         yield self.heading
 
-    def _head_lines(self) -> list[str]:
-        return wrapped(self.heading, hyphens=False)
-
     def __str__(self) -> str:
         return "\n\n".join(filter(None, [super().__str__(), self.message]))
 
@@ -45,9 +42,7 @@ class ToldInSections(InSections):
 
     def as_html(self, level: str = "h4") -> Markup:
         """Render headings of ``level`` and lists."""
-        parts = [Markup("<p><strong>{}</strong></p>").format(prose.as_html(self.heading))]
-        for section in self.all_sections():
-            heading = Markup("<{0}>{1}</{0}>").format(Markup(level), section.title)
-            parts.append(heading + points_html(section.points))
-        message = [Markup("<p>{}</p>").format(self.message)] if self.message else []
-        return Markup("\n").join([*parts, *message])
+        heading = Markup("<p><strong>{}</strong></p>").format(prose.as_html(self.heading))
+        below = (section.as_html(level) for section in self.all_sections())
+        message = Markup("<p>{}</p>").format(self.message) if self.message else Markup("")
+        return Markup("\n").join(filter(None, [heading, *below, message]))
