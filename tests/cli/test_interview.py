@@ -100,7 +100,7 @@ def test_a_drill_says_yes_or_what_is_right(answer, kind, number):
 
 def test_q_asks_before_it_ends_and_a_late_answer_does_not_count(answer, monkeypatch):
     ticks = iter(range(0, 10_000, 60))
-    monkeypatch.setattr("amp_lessons.cli.interview.drill.time.monotonic", lambda: next(ticks))
+    monkeypatch.setattr("amp_lessons.cli.interview.cards.time.monotonic", lambda: next(ticks))
     words = ("drill", "--seed", "7", "--number", "2", "--kind", "cast")
     _, out = answer(*words, lines=["", "q", "", *rights("cast", 1), "", "q", "y"])
     assert out.count("End it here?") == 2

@@ -9,7 +9,7 @@ from __future__ import annotations
 import argparse
 
 from amp_lessons.cli import typed
-from amp_lessons.cli.interview import answers, cards, code, drill, plan, rounds
+from amp_lessons.cli.interview import answers, cards, code, plan, rounds
 from amp_lessons.course.progress import ProgressError
 
 # name, help, the function that declares its options, and the one that is called
@@ -17,8 +17,8 @@ _WAYS = (
     (
         "cards",
         "flash cards that come back when you would begin to forget them",
-        cards.add_arguments,
-        cards.run,
+        cards.add_cards,
+        cards.cards,
     ),
     ("mock", "a mock interview, with a clock and a report", rounds.add_mock, rounds.mock),
     ("code", "code under a clock: to write, to review, to debug", code.add_arguments, code.run),
@@ -31,8 +31,8 @@ _WAYS = (
     (
         "drill",
         "questions of fifty seconds each, with numbers drawn by a seed",
-        drill.add_arguments,
-        drill.run,
+        cards.add_drill,
+        cards.drill,
     ),
     ("sheet", "one page with what to know by heart, to print", answers.add_sheet, answers.sheet),
     ("export", "the questions for Anki, or as a table", answers.add_export, answers.export),

@@ -1,5 +1,6 @@
 """What notebooks and scripts import from ``amp_lessons.course.interview``."""
 
+from .bank import DESIGNS as DESIGNS
 from .bank import LEVELS as LEVELS
 from .bank import QUESTIONS as QUESTIONS
 from .bank import TOPICS as TOPICS
@@ -12,7 +13,6 @@ from .coding.rounds import CodeRound as CodeRound
 from .coding.rounds import RoundReport as RoundReport
 from .deck import Card as Card
 from .deck import Deck as Deck
-from .designs import DESIGNS as DESIGNS
 from .drilling import Drill as Drill
 from .drilling import drill as drill
 from .drilling import drills as drills

@@ -12,9 +12,8 @@ from amp_lessons._base.text.nearest import did_you_mean
 from amp_lessons._base.text.words import counted
 from amp_lessons.course import progress
 from amp_lessons.course.exercises import Exercise, Report
-from amp_lessons.course.interview.bank import LEVELS
+from amp_lessons.course.interview.bank import LEVELS, Round, design
 from amp_lessons.course.interview.deck import suggested_grade
-from amp_lessons.course.interview.designs import Round, design
 from amp_lessons.course.interview.planning import QUESTION_MINUTES, Asked, another, follow_up, planned
 from amp_lessons.course.interview.reporting import MockReport, Turn
 from amp_lessons.course.progress import Learner, ProgressError

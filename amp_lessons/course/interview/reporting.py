@@ -134,7 +134,7 @@ class MockReport(ToldInSections):
         yield Section("What was asked", points=tuple(map(_told, self.turns)) or ("Nothing.",))
 
     def _repeated(self, turn: Turn) -> str:
-        """Name what is to be repeated, with the lesson that explains it, or a stage; and what was left out."""
+        """Name what is to be repeated, with its lesson, or a stage of a design; and what was left out."""
         asked = turn.asked
         told = f"{'; '.join(self.left_out(turn))}{_last_check(turn)}"
         if asked.stage:

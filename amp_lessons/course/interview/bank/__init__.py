@@ -1,9 +1,10 @@
-"""The questions: data in ``*.yaml`` beside this file, one file per topic."""
+"""The questions and the rounds of system design: data in ``*.yaml`` beside this file."""
 
 from __future__ import annotations
 
 import functools
-from dataclasses import dataclass
+from collections.abc import Iterator
+from dataclasses import dataclass, field
 from importlib import resources
 from typing import Any
 
@@ -40,9 +41,14 @@ class FollowUp:
     """
 
     after: str
-    question: str
+    question_template: str
     answer_template: str
     points: tuple[str, ...]
+
+    @property
+    def question(self) -> str:
+        """What the interviewer asks."""
+        return self.question_template
 
     @property
     def answer(self) -> str:
@@ -120,29 +126,92 @@ class Question:
         return 0 if self.asks_for_a_number else None
 
 
-def _read(topic: str) -> list[Question]:
-    text = resources.files(__name__).joinpath(f"{topic}.yaml").read_text("utf-8")
-    return [_question(topic, entry) for entry in yaml.load(text, LOADER)]
+@dataclass(frozen=True)
+class Stage:
+    """A question of a round, in ``minutes``; ``points`` are what a good answer covers."""
+
+    of: str = field(repr=False)
+    title: str
+    minutes: int
+    question_template: str
+    answer_template: str
+    points: tuple[str, ...]
+
+    @property
+    def question(self) -> str:
+        """What the interviewer adds, or asks."""
+        return fill(self.question_template, design(self.of).proved.values)
+
+    @property
+    def answer(self) -> str:
+        """What a good candidate says, with computed numbers."""
+        return fill(self.answer_template, design(self.of).proved.values)
 
 
-def _question(topic: str, entry: dict[str, Any]) -> Question:
-    """Make a question of what the file says; lists become tuples, and one name stands for two fields."""
-    said: dict[str, Any] = {
-        name: tuple(value) if isinstance(value, list) else value for name, value in entry.items()
+@dataclass(frozen=True)
+class Round:
+    """Something to design; ``source`` says where the facts stand."""
+
+    id: str
+    title: str
+    brief_template: str
+    stages: tuple[Stage, ...]
+    source: tuple[str, ...]
+
+    @property
+    def minutes(self) -> int:
+        """How long all stages take."""
+        return sum(stage.minutes for stage in self.stages)
+
+    @property
+    def brief(self) -> str:
+        """What is to be built, as the interviewer begins."""
+        return fill(self.brief_template, self.proved.values)
+
+    def prove(self) -> Proof:
+        """Run the cell that computes the numbers of all stages."""
+        return proofs.prove(f"designs.{self.id}", self.names)
+
+    @property
+    def proved(self) -> Proof:
+        """The proof as it was last run with all that it depends on."""
+        return proofs.proved(f"designs.{self.id}", self.names)
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The names of the values that its texts take from the proof."""
+        asked = (text for each in self.stages for text in (each.question_template, each.answer_template))
+        return proofs.placeholders(self.brief_template, *asked)
+
+
+def _entries(name: str) -> Iterator[dict[str, Any]]:
+    """Yield what a file says, entry by entry: lists as tuples, texts to be filled as templates."""
+    text = resources.files(__name__).joinpath(f"{name}.yaml").read_text("utf-8")
+    yield from map(_fields, yaml.load(text, LOADER))
+
+
+def _fields(entry: dict[str, Any]) -> dict[str, Any]:
+    return {
+        f"{name}_template" if name in ("question", "answer", "brief") else name: (
+            tuple(each if isinstance(each, str) else _fields(each) for each in value)
+            if isinstance(value, list)
+            else value
+        )
+        for name, value in entry.items()
     }
-    said |= {"question_template": said.pop("question"), "answer_template": said.pop("answer")}
-    said |= {"topic": topic, "id": f"{topic}.{said['id']}"}
-    said["follow_ups"] = tuple(_follow_up(said["id"], each) for each in said["follow_ups"])
-    return Question(**said)
 
 
-def _follow_up(after: str, entry: str | dict[str, Any]) -> str | FollowUp:
-    if isinstance(entry, str):
-        return entry
-    return FollowUp(after, entry["question"], entry["answer"], tuple(entry["points"]))
+def _question(topic: str, said: dict[str, Any]) -> Question:
+    id = f"{topic}.{said['id']}"
+    follow_ups = tuple(each if isinstance(each, str) else FollowUp(id, **each) for each in said["follow_ups"])
+    return Question(**{**said, "topic": topic, "id": id, "follow_ups": follow_ups})
 
 
-QUESTIONS: tuple[Question, ...] = tuple(question for topic in TOPICS for question in _read(topic))
+QUESTIONS = tuple(_question(topic, each) for topic in TOPICS for each in _entries(topic))
+DESIGNS = tuple(
+    Round(**{**each, "stages": tuple(Stage(each["id"], **stage) for stage in each["stages"])})
+    for each in _entries("designs")
+)
 LESSONS = tuple(sorted({each.lesson for each in QUESTIONS}))  # those that teach the answer to a question
 
 
@@ -160,6 +229,14 @@ def question(id: str) -> Question:
         return _by_id()[id]
     except KeyError:
         raise KeyError(f"no question is called {id!r}; {did_you_mean(id, _by_id())}") from None
+
+
+def design(id: str) -> Round:
+    """Return the round called ``id``. Raises KeyError for an unknown one; the message names the nearest."""
+    known = {each.id: each for each in DESIGNS}
+    if id not in known:
+        raise KeyError(f"nothing to design is called {id!r}; {did_you_mean(id, known)}")
+    return known[id]
 
 
 def follow_ups(question_id: str) -> tuple[Question | FollowUp, ...]:
