@@ -91,9 +91,7 @@ def _decks(questions: Iterable[Question]) -> list[Any]:
     """Make a deck for each topic's questions, one for their points, and one for what follows them alone."""
     genanki = _genanki()
     whole = _model("model", "amp-lessons", FIELDS, _FRONT, _BACK)
-    points = _model(
-        "points", "amp-lessons points", _ONE_THING, _POINTS_FRONT, _POINTS_FRONT + _ONE_END, cloze=True
-    )
+    points = _model("points", "amp-lessons points", _ONE_THING, _POINTS_FRONT, _POINTS_BACK, cloze=True)
     one = _model("one thing", "amp-lessons follow-ups", _ONE_THING, _ONE_FRONT, _ONE_BACK)
     decks: dict[str, Any] = {}
 

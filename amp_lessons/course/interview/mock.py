@@ -133,12 +133,15 @@ class Interview(ABC):
     @property
     def has_another(self) -> bool:
         """Whether all that was planned is answered, and there is time and a question left for who wants."""
+        return self._another() is not None
+
+    def _another(self) -> Asked | None:
         done = self.asked is None and not self._ended
-        return done and self.left_s >= 60 * QUESTION_MINUTES and self._drawn() is not None
+        return self._drawn() if done and self.left_s >= 60 * QUESTION_MINUTES else None
 
     def ask_another(self) -> None:
         """Ask one more question, beside the plan. Raises ValueError where ``has_another`` says no."""
-        drawn = self._drawn() if self.has_another else None
+        drawn = self._another()
         if drawn is None:
             raise ValueError("another question is asked after the last one, where five minutes are left")
         self.asked, self.closed = drawn, ()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 import re
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from amp_lessons._base.arguments import require
@@ -79,7 +79,7 @@ def task(minutes: int, seed: int, id: str = "") -> CodeTask:
     chosen = id or rng.choice(TASKS[minutes])
     if chosen == REVIEW:
         return _reviewing(review(seed, rng.randint(*_BUGS[minutes])))
-    return _debugging(seed) if chosen == DEBUG else _writing(shelf.find(chosen))
+    return _debugging(seed) if chosen == DEBUG else _task(shelf.find(chosen))
 
 
 def minutes_for(id: str) -> int:
@@ -87,8 +87,9 @@ def minutes_for(id: str) -> int:
     return next(minutes for minutes, ids in TASKS.items() if id in ids)
 
 
-def _writing(exercise: Exercise) -> CodeTask:
-    return CodeTask(
+def _task(exercise: Exercise, **other: Any) -> CodeTask:
+    """Return what an exercise asks for, but for what is other here."""
+    asked = CodeTask(
         exercise.id,
         exercise.title,
         exercise.task,
@@ -99,29 +100,27 @@ def _writing(exercise: Exercise) -> CodeTask:
         exercise.solution_source,
         exercise.explanation,
     )
+    return replace(asked, **other)
 
 
 def _reviewing(drawn: Review) -> CodeTask:
-    exercise = shelf.find(LOOP_ID)
     places = map(drawn.place, drawn.by_line(drawn.bugs))
     hints = (
         f"There are {len(drawn.bugs)} of them.",
         f"Look at these places: {'; '.join(places)}.",
         "Their causes: " + "; ".join(sorted(bug.cause for bug in drawn.bugs)) + ".",
     )
-    return CodeTask(
-        REVIEW,
-        "A review of a training loop",
-        "A colleague asks for your review. The loop below is to make one update, clipped to `max_norm`, for "
-        "every `accumulation_steps` batches, in fp16 or bf16. It runs, nothing is raised, and it has three "
-        "to seven bugs. Name each by its line and its cause, then mend the loop.",
-        drawn.source,
-        exercise.names,
-        exercise,
-        hints,
-        drawn.mended_source,
-        exercise.explanation,
-        drawn,
+    return _task(
+        shelf.find(LOOP_ID),
+        id=REVIEW,
+        title="A review of a training loop",
+        text="A colleague asks for your review. The loop below is to make one update, clipped to `max_norm`, "
+        "for every `accumulation_steps` batches, in fp16 or bf16. It runs, nothing is raised, and it has "
+        "three to seven bugs. Name each by its line and its cause, then mend the loop.",
+        page=drawn.source,
+        hints=hints,
+        answer=drawn.mended_source,
+        review=drawn,
     )
 
 
@@ -131,17 +130,16 @@ def _debugging(seed: int) -> CodeTask:
     suffix = ill.id.removeprefix("heal")
     named = {name: name.removesuffix(suffix) for name in ill.exercise.names}
     right = next(each for each in ill.diagnoses if each.right)
-    return CodeTask(
-        DEBUG,
-        "A training to debug",
-        f"Somebody's training runs, and is wrong. They report: “{ill.symptom}” Find the cause, and mend the "
-        "code; keep what it defines and its arguments.",
-        _renamed(ill.source, named),
-        tuple(named.values()),
+    return _task(
         ill.exercise,
-        ill.exercise.hints,
-        _renamed(ill.mended_source, named),
-        f"The cause: {right.text}. {ill.exercise.explanation}",
+        id=DEBUG,
+        title="A training to debug",
+        text=f"Somebody's training runs, and is wrong. They report: “{ill.symptom}” Find the cause, and mend "
+        "the code; keep what it defines and its arguments.",
+        page=_renamed(ill.source, named),
+        names=tuple(named.values()),
+        answer=_renamed(ill.mended_source, named),
+        why=f"The cause: {right.text}. {ill.exercise.explanation}",
         patient=ill,
     )
 
