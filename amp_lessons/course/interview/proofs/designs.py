@@ -11,6 +11,11 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from amp_lessons import measure, parallel
+from amp_lessons.course.interview.proofs.language_models import (
+    batch_invariance,
+    importance_correction,
+    sequence_ratio,
+)
 from amp_lessons.formats import FORMATS
 
 
@@ -140,17 +145,10 @@ def serve() -> None:
     for group in (coarsest, finest):
         assert (weights[:, 1:group] / (outlier / 7)).round().eq(0).float().mean() > 0.95
 
-    # The same products, summed in one piece and in four: which token is the largest?
-    start, head_weights = torch.randn(2048, 512).bfloat16(), torch.randn(512, 2000).bfloat16()
-
-    def logits(pieces: int) -> Tensor:
-        """Sum in fp32, as tensor cores do, piece by piece."""
-        parts = zip(start.float().chunk(pieces, -1), head_weights.float().chunk(pieces, 0), strict=True)
-        return torch.stack([a @ b for a, b in parts]).sum(0)
-
-    assert torch.equal(logits(1), logits(1))  # the same order gives the same bits
-    assert not torch.equal(logits(1).bfloat16(), logits(4).bfloat16())
-    in_bf16, in_fp32 = (each.topk(2).values.unbind(-1) for each in (logits(1).bfloat16(), logits(1)))
+    # The same products in another order of their sums: which token is the largest?
+    batch_invariance()  # the same order gives the same bits, another one others
+    logits = torch.randn(2048, 512).bfloat16().float() @ torch.randn(512, 2000).bfloat16().float()
+    in_bf16, in_fp32 = (each.topk(2).values.unbind(-1) for each in (logits.bfloat16(), logits))
     assert (in_bf16[0] == in_bf16[1]).any()
     assert (in_fp32[0] > in_fp32[1]).all()  # in fp32 ties are rare
     large_group, small_group, limit = coarsest - 1, finest - 1, FORMATS["fp8_e4m3"].max
@@ -195,22 +193,10 @@ def reinforce() -> None:
     spread, spread_fp16 = bf16 * long**0.5, fp16 * long**0.5
     ratios = in_bf16[torch.randint(tokens, (200, long))].sum(-1).exp()
 
-    # What a policy gradient makes of samples of another policy, on a bandit of four arms.
-    logits, reward = torch.tensor([0.0, 0.2, 0.4, 0.6]), torch.tensor([1.0, 0.3, 0.5, 0.2])
-    trained, sampled = logits.softmax(-1), (logits + torch.tensor([1.0, -1.0, 0.0, 0.5])).softmax(-1)
+    # What a policy gradient makes of samples of another policy.
+    importance_correction()  # weighed it is right on average; a cap brings some bias back, and calms it
+    sequence_ratio()  # weights of whole texts give the true gradient, those of tokens do not
 
-    def bias(weights: Tensor) -> float:
-        """Return how far a gradient is off whose samples are weighed so."""
-        true, here = ((each * reward) @ (torch.eye(4) - trained) for each in (trained, sampled * weights))
-        return ((here - true).norm() / true.norm()).item()
-
-    def variance(weights: Tensor) -> Tensor:
-        return (sampled * (weights * reward).square()).sum() - (sampled * weights * reward).sum().square()
-
-    ratio = trained / sampled
-    assert bias(ratio) < 1e-5  # in expectation
-    assert 0.01 < bias(ratio.clamp(max=1.5)) < bias(torch.ones(4))  # some of the bias is back
-    assert variance(ratio.clamp(max=1.5)) < variance(ratio)
     assert torch.tensor(1e-8).half() == 0 != torch.tensor(1e-8).bfloat16()  # fp16 needs a loss scale again
     assert torch.tensor(1e5).half().isinf()
     worth = ratios.sum() ** 2 / ratios.square().sum() / len(ratios)

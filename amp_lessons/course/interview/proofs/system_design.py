@@ -10,7 +10,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from amp_lessons import audit, autocast, formats, fp8, measure, parallel
-from amp_lessons.course.interview.proofs.loss_scaling import _scaler, _step
+from amp_lessons.course.interview.proofs.loss_scaling import _scaler, _step, forgotten_unscale
 from amp_lessons.course.material import data, models
 from amp_lessons.formats import FORMATS
 
@@ -113,17 +113,7 @@ def numerics_tests() -> None:
     (mixed, in_bf16), (forgotten, in_fp32) = trained(True), trained(False)
     assert formats.relative_error(mixed, forgotten) < 0.01  # bf16's tolerance does not tell the two apart
     assert (in_bf16, in_fp32) == ({torch.bfloat16}, {torch.float32})
-
-    def moved(optimizer_of: Any, unscales: bool) -> float:
-        """Return how far a loop goes in one step that unscales, or is a mutant and does not."""
-        weight = nn.Parameter(torch.zeros(()))
-        optimizer, scaler = optimizer_of([weight], lr=1.0), _scaler()
-        scaler.scale(weight * 1.0).backward()
-        (scaler if unscales else optimizer).step(*([optimizer] if unscales else []))
-        return -weight.item()
-
-    assert math.isclose(moved(torch.optim.Adam, True), moved(torch.optim.Adam, False), rel_tol=1e-6)
-    assert moved(torch.optim.SGD, False) == 2**16 * moved(torch.optim.SGD, True)
+    forgotten_unscale()  # a mutant that does not unscale steps like the right loop with Adam, not with SGD
 
 
 def loss_gap() -> None:
