@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 
 from amp_lessons.course import progress
 from amp_lessons.course.interview import DESIGNS, DesignRound
+from amp_lessons.course.interview.proofs import proof_cell
 from amp_lessons.course.routes.minutes import DESIGN_MINUTES
 from tests.course.interview.test_bank import MOST_WORDS, numbers_typed
 from tests.course.interview.test_mock import Clock
@@ -17,7 +20,9 @@ asked = pytest.mark.parametrize("design", DESIGNS, ids=lambda design: design.id)
 def test_its_numbers_are_computed_and_all_are_said(design):
     proof = design.prove()
     assert proof.holds, proof.failure
-    assert proof.cell.count("assert ") >= 8
+    called = re.findall(r"^(\w+)\(\)", proof.cell, re.MULTILINE)  # proofs of questions
+    cells = [proof.cell, *(proof_cell(f"language_models.{name}") for name in called)]
+    assert sum(cell.count("assert ") for cell in cells) >= 8
     assert "…" not in design.brief + "".join(stage.question + stage.answer for stage in design.stages)
 
 
