@@ -20,9 +20,10 @@ from amp_lessons.course.progress import Learner, ProgressError
 
 
 def time_left(seconds: float) -> str:
-    """Describe how much of an interview is left: in minutes, at last in seconds."""
-    left = counted(round(seconds / 60), "minute") if seconds >= 60 else counted(round(seconds), "second")
-    return f"{left} left"
+    """Describe how much time is left, or over below 0: in minutes, the last and the first one in seconds."""
+    amount = abs(seconds)
+    told = counted(round(amount / 60), "minute") if amount >= 60 else counted(round(amount), "second")
+    return f"{told} {'left' if seconds >= 0 else 'over'}"
 
 
 @dataclass(frozen=True)
