@@ -9,7 +9,7 @@ from playwright.sync_api import expect
 
 from amp_lessons import interview
 from amp_lessons.course.interview import drills
-from amp_lessons.course.interview.coding.tasks import task
+from amp_lessons.course.interview.code_tasks import task
 
 pytestmark = pytest.mark.thorough
 

@@ -11,8 +11,8 @@ import pytest
 
 from amp_lessons.cli.interview import code as command
 from amp_lessons.course import progress
-from amp_lessons.course.interview.coding import tasks
-from amp_lessons.course.interview.coding.rounds import CodeRound
+from amp_lessons.course.interview import code_tasks as tasks
+from amp_lessons.course.interview.code_rounds import CodeRound
 from tests.cli.interview_hands import answer, said
 
 __all__ = ["answer"]

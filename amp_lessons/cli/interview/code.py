@@ -23,8 +23,8 @@ from amp_lessons.cli.interview.terminal import (
 from amp_lessons.course import progress
 from amp_lessons.course.clinic import Observed
 from amp_lessons.course.exercises.report import rendering
-from amp_lessons.course.interview.coding import tasks
-from amp_lessons.course.interview.coding.rounds import CodeRound
+from amp_lessons.course.interview import code_tasks as tasks
+from amp_lessons.course.interview.code_rounds import CodeRound
 from amp_lessons.course.interview.mock import time_left
 
 _HELP = {

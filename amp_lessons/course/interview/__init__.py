@@ -7,8 +7,8 @@
 - ``deck``: the questions as flash cards that come back; ``drilling``: fifty seconds each, drawn by a seed.
 - ``mock``: interviews against a clock; ``planning`` draws their questions, and what follows from an answer;
   ``reporting`` says how they went.
-- ``coding``: code under a clock; ``plan``: what to do each day until an interview.
-- ``sections``: a report in sections, as text, markdown and HTML.
+- ``code_rounds``: code under a clock; ``code_tasks``: what they ask for, and drawing it.
+- ``plan``: what to do each day until an interview.
 - ``whiteboard``: one page to know by heart; ``exporting``: the bank for Anki, and as CSV.
 """
 

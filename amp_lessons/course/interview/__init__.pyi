@@ -9,8 +9,8 @@ from .bank import Question as Question
 from .bank import follow_ups as follow_ups
 from .bank import prove as prove
 from .bank import question as question
-from .coding.rounds import CodeRound as CodeRound
-from .coding.rounds import RoundReport as RoundReport
+from .code_rounds import CodeRound as CodeRound
+from .code_rounds import RoundReport as RoundReport
 from .deck import Card as Card
 from .deck import Deck as Deck
 from .drilling import Drill as Drill

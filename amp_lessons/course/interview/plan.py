@@ -13,7 +13,7 @@ from datetime import date, datetime, timedelta
 from amp_lessons._base.arguments import require, require_whole
 from amp_lessons.course import progress
 from amp_lessons.course.interview.bank import DESIGNS
-from amp_lessons.course.interview.coding.tasks import TASKS
+from amp_lessons.course.interview.code_tasks import TASKS
 from amp_lessons.course.progress import Learner, Round
 from amp_lessons.course.routes.catalogue import route
 from amp_lessons.course.routes.stops import Core, InLesson

@@ -1,4 +1,4 @@
-"""What a mock interview came to: turn by turn, what went well and what to repeat."""
+"""What a mock interview came to: turn by turn, what went well and what to repeat; reports in sections."""
 
 from __future__ import annotations
 
@@ -7,15 +7,52 @@ from dataclasses import dataclass
 
 from markupsafe import Markup
 
-from amp_lessons._base.render import Section
+from amp_lessons._base.render import InSections, Section
 from amp_lessons._base.text import prose
 from amp_lessons._base.text.words import counted
 from amp_lessons.course.exercises import Report
 from amp_lessons.course.interview.bank import question
 from amp_lessons.course.interview.planning import Asked
-from amp_lessons.course.interview.sections import ToldInSections
 
 _STRONG = 2 / 3  # of what was asked of a topic
+
+
+class ToldInSections(InSections):
+    """What shows itself as a heading, sections of sentences, and a message on the progress file, if any."""
+
+    message: str
+
+    @property
+    def title(self) -> str:
+        """What a page of it is called."""
+        raise NotImplementedError
+
+    @property
+    def heading(self) -> str:
+        """What it is about, and how it went, in one sentence."""
+        raise NotImplementedError
+
+    def appendix(self, level: str = "h4") -> Markup:
+        """Render what a page to print has beside the report, below headings of ``level``; nothing, mostly."""
+        return Markup("")
+
+    def opening(self) -> Iterator[str]:
+        """Yield the heading."""
+        yield self.heading
+
+    def __str__(self) -> str:
+        return "\n\n".join(filter(None, [super().__str__(), self.message]))
+
+    def as_markdown(self) -> str:
+        """Render headings, lists and the message."""
+        return "\n\n".join(filter(None, [super().as_markdown(), prose.as_markdown(self.message)]))
+
+    def as_html(self, level: str = "h4") -> Markup:
+        """Render headings of ``level`` and lists."""
+        heading = Markup("<p><strong>{}</strong></p>").format(prose.as_html(self.heading))
+        below = (section.as_html(level) for section in self.all_sections())
+        message = Markup("<p>{}</p>").format(self.message) if self.message else Markup("")
+        return Markup("\n").join(filter(None, [heading, *below, message]))
 
 
 @dataclass(frozen=True)

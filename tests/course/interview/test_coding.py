@@ -8,8 +8,8 @@ import pytest
 
 from amp_lessons import clinic, exercises
 from amp_lessons.course import progress
-from amp_lessons.course.interview.coding import tasks
-from amp_lessons.course.interview.coding.rounds import CodeRound
+from amp_lessons.course.interview import code_tasks as tasks
+from amp_lessons.course.interview.code_rounds import CodeRound
 from tests.course.interview.test_mock import Clock
 from tests.course.keep import keep
 from tests.forms import forms

@@ -11,7 +11,7 @@ from torch import nn
 
 from amp_lessons import exercises
 from amp_lessons.course.exercises.clipped_windows.bugs import BUGS, LOOP, broken
-from amp_lessons.course.interview.coding.review import (
+from amp_lessons.course.interview.code_tasks import (
     FEWEST_BUGS,
     LOOP_ID,
     MOST_BUGS,

@@ -21,9 +21,8 @@ from amp_lessons.audit.findings import todo
 from amp_lessons.course import exercises, progress
 from amp_lessons.course.exercises import Report
 from amp_lessons.course.exercises.own_code import same_code, source_of
-from amp_lessons.course.interview.coding.review import Pointed, Review
-from amp_lessons.course.interview.coding.tasks import CodeTask, task
-from amp_lessons.course.interview.sections import ToldInSections
+from amp_lessons.course.interview.code_tasks import CodeTask, Pointed, Review, task
+from amp_lessons.course.interview.reporting import ToldInSections
 from amp_lessons.course.progress import ProgressError, Round, Try, utc_now
 
 
