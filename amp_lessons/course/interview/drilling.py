@@ -10,10 +10,10 @@ from dataclasses import dataclass
 import torch
 
 from amp_lessons import autocast, parallel
-from amp_lessons._base.text.nearest import did_you_mean
 from amp_lessons._base.text.words import memory, power_of_two, short
 from amp_lessons.autocast import Policy
 from amp_lessons.course import clinic, quizzes
+from amp_lessons.course.interview.bank import known
 from amp_lessons.course.interview.whiteboard import policy_of
 from amp_lessons.course.quizzes import Choice, Question
 from amp_lessons.formats import FORMATS, FloatFormat, Representation, represent
@@ -58,10 +58,8 @@ class Drill:
 
 def drill(seed: int, kind: str | None = None) -> Drill:
     """Draw a drill by ``seed``, of one of ``KINDS``. Raises ValueError for an unknown kind."""
-    if kind is not None and kind not in KINDS:
-        raise ValueError(f"there is no kind of drill {kind!r}; {did_you_mean(kind, KINDS)}")
     rng = random.Random(f"{seed} {kind}")
-    chosen = kind or rng.choice(KINDS)
+    (chosen,) = known(rng.choice(KINDS) if kind is None else kind, KINDS, "kind of drill")
     return _DRAWN[chosen](rng)
 
 

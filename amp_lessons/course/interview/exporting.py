@@ -14,7 +14,7 @@ from markupsafe import Markup
 
 from amp_lessons._base import files
 from amp_lessons._base.text import prose
-from amp_lessons.course.interview.bank import QUESTIONS, FollowUp, Question, follow_ups
+from amp_lessons.course.interview.bank import QUESTIONS, FollowUp, Question, follow_ups, in_words
 
 # The fields of a question's note in Anki. They stay: a note whose fields change loses its schedule.
 FIELDS = (
@@ -101,7 +101,7 @@ def _decks(questions: Iterable[Question]) -> list[Any]:
         deck.add_note(genanki.Note(model, list(fields), guid=guid, tags=[of.topic, of.level]))
 
     for each in questions:
-        name = f"amp-lessons::{_in_words(each.topic)}"
+        name = f"amp-lessons::{in_words(each.topic)}"
         add(name, each, whole, each.id, _html_row(each).values())
         add(f"{name}::points", each, points, f"{each.id} points", _points(each))
         for id, fields in _followed(each):
@@ -149,7 +149,7 @@ def _followed(of: Question) -> Iterator[tuple[str, tuple[str, ...]]]:
 def _fields(of: Question, id: str, front: str, back: Markup, answer: str) -> tuple[str, ...]:
     """Return the fields of a card that asks for one thing, as HTML."""
     said = (prose.as_html(front), back, prose.as_html(answer))
-    return (id, _in_words(of.topic), of.level, *map(str, said))
+    return (id, in_words(of.topic), of.level, *map(str, said))
 
 
 def _row(of: Question) -> dict[str, str]:
@@ -177,16 +177,12 @@ def _html_row(of: Question) -> dict[str, str]:
     What people wrongly believe stands with the weak answer: a field of its own would be another kind of note.
     """
     row, code = _row(of), ("proof", "output")
-    row["topic"] = _in_words(of.topic)
+    row["topic"] = in_words(of.topic)
     believed = " ".join(f"“{belief}”" for belief in of.wrong_beliefs)
     row["weak_answer"] += f" People believe wrongly: {believed}"
     return {
         name: html.escape(row[name]) if name in code else str(prose.as_html(row[name])) for name in FIELDS
     }
-
-
-def _in_words(topic: str) -> str:
-    return topic.replace("_", " ")
 
 
 def _number(name: str) -> int:

@@ -5,14 +5,12 @@ from __future__ import annotations
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
 
 from amp_lessons._base.arguments import require_whole
-from amp_lessons._base.text.nearest import did_you_mean
 from amp_lessons._base.text.words import counted
 from amp_lessons.course import progress
 from amp_lessons.course.exercises import Exercise, Report
-from amp_lessons.course.interview.bank import LEVELS, Round, design
+from amp_lessons.course.interview.bank import LEVELS, Round, design, known
 from amp_lessons.course.interview.deck import suggested_grade
 from amp_lessons.course.interview.planning import QUESTION_MINUTES, Asked, another, follow_up, planned
 from amp_lessons.course.interview.reporting import MockReport, Turn
@@ -24,16 +22,6 @@ def time_left(seconds: float) -> str:
     amount = abs(seconds)
     told = counted(round(amount / 60), "minute") if amount >= 60 else counted(round(amount), "second")
     return f"{told} {'left' if seconds >= 0 else 'over'}"
-
-
-@dataclass(frozen=True)
-class _Before:
-    """How an interview stood before an answer, for who takes it back."""
-
-    asked: Asked
-    coming: tuple[Asked, ...]
-    thread: tuple[Turn, ...]
-    turned: float
 
 
 class Interview(ABC):
@@ -52,7 +40,8 @@ class Interview(ABC):
         self._coming = list(plan)
         self._thread: tuple[Turn, ...] = ()
         self._hand_ins: tuple[Report, ...] = ()
-        self._before: list[_Before] = []
+        # How it stood before each answer, for who takes that back: what was asked, what came, the thread, since
+        self._before: list[tuple[Asked, list[Asked], tuple[Turn, ...], float]] = []
         self._ended = False
         self._started = self._turned = clock()
         self.asked: Asked | None = self._coming.pop(0)
@@ -123,10 +112,8 @@ class Interview(ABC):
         """
         if not self._before:
             return False
-        before, turn = self._before.pop(), self.turns.pop()
-        self._ended = False
-        self.asked, self._coming, self._thread = before.asked, list(before.coming), before.thread
-        self._turned, self.closed = before.turned, ()
+        self.asked, self._coming, self._thread, self._turned = self._before.pop()
+        self._ended, self.closed, turn = False, (), self.turns.pop()
         self._hand_ins = tuple(each for each in turn.hand_ins if not each.passed)
         self._forget(turn)
         return True
@@ -185,7 +172,7 @@ class Interview(ABC):
         """Write down the answer, keep it, and go on to what it leads to."""
         assert self.asked is not None
         turn = Turn(self.asked, covered, self.clock() - self._turned, said, hand_ins)
-        self._before.append(_Before(self.asked, tuple(self._coming), self._thread, self._turned))
+        self._before.append((self.asked, list(self._coming), self._thread, self._turned))
         self._turned, self._hand_ins = self._turned + turn.seconds, ()
         self.turns.append(turn)
         self._keep(turn)
@@ -237,8 +224,7 @@ class Mock(Interview):
 
         Raises ValueError for an unknown level or topic.
         """
-        if level not in LEVELS:
-            raise ValueError(f"there is no level {level!r}; {did_you_mean(level, LEVELS)}")
+        known(level, LEVELS, "level")
         require_whole(minutes, "minutes", least=5)
         self.level, self.seed, self.topics = level, seed, tuple(topics)
         super().__init__(planned(level, minutes, seed, self.topics), minutes, clock)

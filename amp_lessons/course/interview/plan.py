@@ -14,7 +14,7 @@ from amp_lessons._base.arguments import require, require_whole
 from amp_lessons.course import progress
 from amp_lessons.course.interview.bank import DESIGNS
 from amp_lessons.course.interview.code_tasks import TASKS
-from amp_lessons.course.progress import Learner, Round
+from amp_lessons.course.progress import Learner
 from amp_lessons.course.routes.catalogue import route
 from amp_lessons.course.routes.stops import Core, InLesson
 
@@ -182,17 +182,15 @@ class _Planner:
         """Return a code round: one that was done on this day, of any seed, else the longest that fits."""
         if left < min(TASKS):
             return []
-        kept = self._kept.rounds.values()
         done = [
-            each.minutes for each in kept if _is_done(each) and _day(each.ended_at or each.began_at) == day
+            each.minutes
+            for each in self._kept.rounds.values()
+            if (each.ended_at or any(one.passed for one in each.tries))
+            and _day(each.ended_at or each.began_at) == day
         ]
         length = next(iter(done), max(each for each in TASKS if each <= left))
         how = f"amp-lessons interview code --minutes {length} --seed {_seed(day)}"
         return [Item(f"code-{day:%m-%d}", "a code round", length, how, traced=True, done=bool(done))]
-
-
-def _is_done(found: Round) -> bool:
-    return bool(found.ended_at) or any(each.passed for each in found.tries)
 
 
 def _designing() -> Iterator[Item]:

@@ -9,7 +9,6 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Literal, Protocol
 
-from amp_lessons._base.text.nearest import did_you_mean
 from amp_lessons.course import clinic, exercises
 from amp_lessons.course.exercises import Exercise
 from amp_lessons.course.interview.bank import (
@@ -19,6 +18,8 @@ from amp_lessons.course.interview.bank import (
     FollowUp,
     Question,
     follow_ups,
+    in_words,
+    known,
     question,
 )
 from amp_lessons.course.interview.estimates import Estimate
@@ -81,7 +82,7 @@ class Asked:
     def heading(self) -> str:
         """The topic in words, and which stage this is or whether it follows from the question before."""
         which = self.stage or ("follow-up" if self.follows else "")
-        return ", ".join(filter(None, [self.topic.replace("_", " "), which]))
+        return ", ".join(filter(None, [in_words(self.topic), which]))
 
     @property
     def answer(self) -> str:
@@ -125,9 +126,7 @@ def planned(level: str, minutes: int, seed: int, topics: Sequence[str] = ()) -> 
 
     With ``topics`` all of it is of these: code is of their lessons. Raises ValueError for an unknown one.
     """
-    for topic in topics:
-        if topic not in TOPICS:
-            raise ValueError(f"there is no topic {topic!r}; {did_you_mean(topic, TOPICS)}")
+    known(topics, TOPICS, "topic")
     of_topics = [each for each in QUESTIONS if not topics or each.topic in topics]
     lessons = {each.lesson for each in of_topics} if topics else set()
     rng = random.Random(" ".join([level, str(minutes), str(seed), *topics]))

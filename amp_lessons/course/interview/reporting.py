@@ -11,7 +11,7 @@ from amp_lessons._base.render import InSections, Section
 from amp_lessons._base.text import prose
 from amp_lessons._base.text.words import counted
 from amp_lessons.course.exercises import Report
-from amp_lessons.course.interview.bank import question
+from amp_lessons.course.interview.bank import in_words, question
 from amp_lessons.course.interview.planning import Asked
 
 _STRONG = 2 / 3  # of what was asked of a topic
@@ -163,7 +163,7 @@ class MockReport(ToldInSections):
     def all_sections(self) -> Iterator[Section]:
         """Yield what went well, what to repeat, and all that was asked."""
         shares = self.shares
-        strong = [f"{_named(topic)}: {100 * shares[topic]:.0f} %" for topic in self.strengths]
+        strong = [f"{in_words(topic)}: {100 * shares[topic]:.0f} %" for topic in self.strengths]
         none = ["None yet: two thirds of what was asked of a topic make one."]
         yield Section("Strengths", points=tuple(strong or none))
         left = [self._repeated(turn) for turn in self.to_repeat] or ["Nothing was left out."]
@@ -224,7 +224,3 @@ def _said(turn: Turn) -> str:
         return ""
     right = f"; it is {turn.asked.estimate.value_in_words}" if turn.missed else ""
     return f" You said {turn.said}{right}."
-
-
-def _named(topic: str) -> str:
-    return topic.replace("_", " ")

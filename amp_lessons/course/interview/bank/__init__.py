@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from importlib import resources
 from typing import Any
@@ -31,6 +31,20 @@ TOPICS = (
     "system_design",
     "estimation",
 )
+
+
+def known(chosen: str | Iterable[str], names: tuple[str, ...], what: str) -> tuple[str, ...]:
+    """Return what is chosen, as a tuple. Raises ValueError for an unknown name; it tells the nearest."""
+    given = (chosen,) if isinstance(chosen, str) else tuple(chosen)
+    for name in given:
+        if name not in names:
+            raise ValueError(f"there is no {what} {name!r}; {did_you_mean(name, names)}")
+    return given
+
+
+def in_words(topic: str) -> str:
+    """Return a topic as one says it."""
+    return topic.replace("_", " ")
 
 
 @dataclass(frozen=True)

@@ -14,7 +14,7 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from amp_lessons import audit
 from amp_lessons.course.interview.proofs.autocast import _losses, _refusal
-from amp_lessons.course.interview.proofs.loss_scaling import _scaler, _step, clip_order
+from amp_lessons.course.interview.proofs.loss_scaling import _scaler, _skipped, _step, clip_order
 from amp_lessons.course.material import data, models
 from amp_lessons.formats import FORMATS
 
@@ -231,9 +231,7 @@ def recreated() -> None:
         optimizer, scaler, count = torch.optim.SGD([weight], lr=1.0), _scaler(), 0
         for _ in range(steps):
             scaler = _scaler() if anew else scaler
-            before = scaler.get_scale()
-            _step(optimizer, weight * (1.0 if before <= bears else math.inf), scaler)
-            count += scaler.get_scale() < before
+            count += _skipped(optimizer, weight, scaler, bears)
         return count
 
     assert skipped(anew=True) == steps

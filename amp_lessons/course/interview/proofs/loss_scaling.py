@@ -24,6 +24,13 @@ def _step(optimizer: Any, loss: Tensor, scaler: torch.amp.GradScaler | None = No
     scaler.update()
 
 
+def _skipped(optimizer: Any, weight: Tensor, scaler: torch.amp.GradScaler, bears: float) -> bool:
+    """Make a step that overflows at a scale above ``bears``; return whether it was skipped."""
+    before = scaler.get_scale()
+    _step(optimizer, weight * (1.0 if before <= bears else math.inf), scaler)
+    return scaler.get_scale() < before
+
+
 def why() -> None:
     """Show that small gradients vanish in fp16, and that a scale brings them back."""
     gradient, scale = torch.tensor(1e-8), _scaler().get_scale()
@@ -107,9 +114,7 @@ def skip_rate() -> None:
     optimizer, scaler = torch.optim.SGD([weight], lr=0.0), _scaler(growth_interval=50)
     bears, skips = 2.0**14, []
     for step in range(550):
-        before = scaler.get_scale()
-        _step(optimizer, weight * (1.0 if before <= bears else math.inf), scaler)
-        if step >= 50 and scaler.get_scale() < before:
+        if _skipped(optimizer, weight, scaler, bears) and step >= 50:
             skips.append(step)
     assert {later - earlier for earlier, later in itertools.pairwise(skips)} == {51}  # one of 50 + 1
     default = _scaler().get_growth_interval()

@@ -133,7 +133,7 @@ def bf16_supported() -> None:
             patched.enter_context(mock.patch("torch.version.hip", None))
             return torch.cuda.is_bf16_supported(**asked)
 
-    major, capability = 8, str((8, 0))
+    major, capability = 8, "(8, 0)"
     assert supported(major - 1)  # as a V100 or a T4 is
     assert not supported(major - 1, including_emulation=False)
     assert supported(major, including_emulation=False)

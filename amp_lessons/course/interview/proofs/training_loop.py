@@ -13,7 +13,7 @@ from torch import nn
 from amp_lessons import audit
 from amp_lessons.course import training
 from amp_lessons.course.interview.proofs.autocast import _refusal
-from amp_lessons.course.interview.proofs.loss_scaling import _scaler, _step, forgotten_unscale
+from amp_lessons.course.interview.proofs.loss_scaling import _scaler, _skipped, _step, forgotten_unscale
 from amp_lessons.course.material import data, models
 
 
@@ -63,10 +63,9 @@ def scheduler() -> None:
         schedule = torch.optim.lr_scheduler.LinearLR(optimizer, start_factor=0.1, total_iters=of)
         optimizer.register_step_post_hook(lambda *_: rates.append(optimizer.param_groups[0]["lr"]))
         for _ in range(10):
-            before = scaler.get_scale()
-            _step(optimizer, weight * (1.0 if before <= bears else math.inf), scaler)
-            skipped += scaler.get_scale() < before
-            if not wait or scaler.get_scale() >= before:
+            skips = _skipped(optimizer, weight, scaler, bears)
+            skipped += skips
+            if not (wait and skips):
                 schedule.step()
         return skipped, rates
 
@@ -118,16 +117,14 @@ def checkpoint() -> None:
     scale = 1024
 
     def skipped_from(state: dict[str, Any] | None) -> int:
-        """Return how many of ten steps left the weight as it was."""
-        weight, stood = nn.Parameter(torch.ones(())), 0
+        """Return how many of ten steps were skipped."""
+        weight, skipped = nn.Parameter(torch.ones(())), 0
         optimizer, scaler = torch.optim.SGD([weight], lr=0.1), _scaler()
         if state is not None:
             scaler.load_state_dict(state)
         for _ in range(10):
-            before = weight.item()
-            _step(optimizer, weight * (1.0 if scaler.get_scale() <= scale else math.inf), scaler)
-            stood += weight.item() == before
-        return stood
+            skipped += _skipped(optimizer, weight, scaler, scale)
+        return skipped
 
     saved = _scaler(init_scale=float(scale))
     assert {"scale", "_growth_tracker"} <= set(saved.state_dict())
