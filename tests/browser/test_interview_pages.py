@@ -8,7 +8,7 @@ import pytest
 from axe_playwright_python.sync_playwright import Axe
 
 from amp_lessons import interview, views
-from amp_lessons.course.interview.coding.rounds import CodeRound
+from amp_lessons.course.interview.code_rounds import CodeRound
 
 
 def report():

@@ -9,7 +9,7 @@ from playwright.sync_api import expect
 
 from amp_lessons import interview
 from amp_lessons.course.interview import drills
-from amp_lessons.course.interview.coding.tasks import task
+from amp_lessons.course.interview.code_tasks import task
 
 pytestmark = pytest.mark.thorough
 
@@ -129,11 +129,11 @@ def coding(lesson):
 
 def test_a_review_is_pointed_at_by_keyboard_and_copied_without_its_numbers(lesson, coding):
     review = task(10, 1, "review").review
-    bug, letters = review.bugs[0], {cause: letter for letter, cause in review.causes.items()}
+    bug = review.bugs[0]
     expect(coding.get_by_role("timer", name="time left")).to_contain_text("left")
     expect(coding).to_contain_text(bug.cause)
     field = coding.get_by_label("a bug: line and cause")
-    field.fill(f"{min(review.lines(bug))} {letters[bug.cause]}")
+    field.fill(review.typed(bug))
     field.press("Enter")
     expect(coding).to_contain_text("1 bug found so far")
     page = coding.get_by_role("region", name="The page")

@@ -9,35 +9,24 @@ from __future__ import annotations
 import argparse
 
 from amp_lessons.cli import typed
-from amp_lessons.cli.interview import answers, cards, code, drill, plan, rounds
+from amp_lessons.cli.interview import answers, cards, code, plan, rounds
 from amp_lessons.course.progress import ProgressError
 
-# name, help, the function that declares its options, and the one that is called
-_WAYS = (
-    (
-        "cards",
-        "flash cards that come back when you would begin to forget them",
-        cards.add_arguments,
-        cards.run,
-    ),
-    ("mock", "a mock interview, with a clock and a report", rounds.add_mock, rounds.mock),
-    ("code", "code under a clock: to write, to review, to debug", code.add_arguments, code.run),
-    (
-        "design",
-        "a round of system design, whose constraints come in stages",
+# The function that declares its options, the one that is called, and help, by name.
+_WAYS = {
+    "cards": (cards.add_cards, cards.cards, "flash cards that come back when you would begin to forget them"),
+    "mock": (rounds.add_mock, rounds.mock, "a mock interview, with a clock and a report"),
+    "code": (code.add_arguments, code.run, "code under a clock: to write, to review, to debug"),
+    "design": (
         rounds.add_design,
         rounds.design,
+        "a round of system design, whose constraints come in stages",
     ),
-    (
-        "drill",
-        "questions of fifty seconds each, with numbers drawn by a seed",
-        drill.add_arguments,
-        drill.run,
-    ),
-    ("sheet", "one page with what to know by heart, to print", answers.add_sheet, answers.sheet),
-    ("export", "the questions for Anki, or as a table", answers.add_export, answers.export),
-    ("prove", "run the cell that shows that an answer is true", answers.add_prove, answers.prove),
-)
+    "drill": (cards.add_drill, cards.drill, "questions of fifty seconds each, with numbers drawn by a seed"),
+    "sheet": (answers.add_sheet, answers.sheet, "one page with what to know by heart, to print"),
+    "export": (answers.add_export, answers.export, "the questions for Anki, or as a table"),
+    "prove": (answers.add_prove, answers.prove, "run the cell that shows that an answer is true"),
+}
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -45,7 +34,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.set_defaults(way=None)
     plan.add_arguments(parser)
     ways = parser.add_subparsers(title="ways in", metavar="WAY")
-    for name, words, add, go in _WAYS:
+    for name, (add, go, words) in _WAYS.items():
         way = ways.add_parser(name, help=words, description=f"{words[0].upper()}{words[1:]}.")
         add(way)
         way.set_defaults(way=go, parser=way)

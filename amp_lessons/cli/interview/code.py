@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import math
 import os
 import re
 import shlex
@@ -12,7 +11,6 @@ import sys
 import time
 from pathlib import Path
 
-from amp_lessons._base.text.words import counted
 from amp_lessons.cli import typed
 from amp_lessons.cli.interview.terminal import (
     HOW_TO_LEAVE,
@@ -25,8 +23,9 @@ from amp_lessons.cli.interview.terminal import (
 from amp_lessons.course import progress
 from amp_lessons.course.clinic import Observed
 from amp_lessons.course.exercises.report import rendering
-from amp_lessons.course.interview.coding import tasks
-from amp_lessons.course.interview.coding.rounds import CodeRound
+from amp_lessons.course.interview import code_tasks as tasks
+from amp_lessons.course.interview.code_rounds import CodeRound
+from amp_lessons.course.interview.mock import time_left
 
 _HELP = {
     "edit": "opens the file in $EDITOR, or says where it is",
@@ -62,7 +61,7 @@ def run(args: argparse.Namespace) -> int:
         return 0
     coding = CodeRound(minutes, seed, args.task or "")
     if coding.resumed:
-        say(f"This round was begun before; {_time(coding)}. {coding.standing}")
+        say(f"This round was begun before; {time_left(coding.left_s)}. {coding.standing}")
     file = _file(coding)
     _show(coding)
     print(f"The file to write into, for $EDITOR or any editor:\n{file}\n", flush=True)  # whole, to be copied
@@ -111,7 +110,7 @@ def _next(coding: CodeRound) -> str:
     """Ask what to do next: one of the words, bugs that are pointed at, or "" for Enter alone."""
     also = ", or 12 c" if coding.task.review else ""
     while True:
-        answer = ask(f"({_time(coding)}) {', '.join(_HELP)}{also}:").lower()
+        answer = ask(f"({time_left(coding.left_s)}) {', '.join(_HELP)}{also}:").lower()
         if not answer or (coding.task.review and re.match(r"\d", answer)):
             return answer
         found = [word for word in (*_HELP, "undo") if word.startswith(answer)]
@@ -127,12 +126,6 @@ def _explain(coding: CodeRound) -> None:
         say("points at a bug: the number of its line, and the letter of its cause.", "  12 c  ")
         say("takes back what you pointed at last.", "  u     ")
     say("Enter alone checks the file where it has changed, and opens it where it has not.")
-
-
-def _time(coding: CodeRound) -> str:
-    left = coding.left_s
-    minutes = counted(math.ceil(abs(left) / 60), "minute")
-    return f"{minutes} left" if left > 0 else f"{minutes} over"
 
 
 def _file(coding: CodeRound) -> Path:

@@ -1,15 +1,18 @@
 """What notebooks and scripts import from ``amp_lessons.course.interview``."""
 
+from .bank import DESIGNS as DESIGNS
+from .bank import LEVELS as LEVELS
 from .bank import QUESTIONS as QUESTIONS
 from .bank import TOPICS as TOPICS
+from .bank import FollowUp as FollowUp
+from .bank import Question as Question
 from .bank import follow_ups as follow_ups
 from .bank import prove as prove
 from .bank import question as question
-from .coding.rounds import CodeRound as CodeRound
-from .coding.rounds import RoundReport as RoundReport
+from .code_rounds import CodeRound as CodeRound
+from .code_rounds import RoundReport as RoundReport
 from .deck import Card as Card
 from .deck import Deck as Deck
-from .designs import DESIGNS as DESIGNS
 from .drilling import Drill as Drill
 from .drilling import drill as drill
 from .drilling import drills as drills
@@ -22,10 +25,7 @@ from .mock import Mock as Mock
 from .plan import Plan as Plan
 from .plan import plan as plan
 from .planning import Asked as Asked
-from .proving import Proof as Proof
-from .questions import LEVELS as LEVELS
-from .questions import FollowUp as FollowUp
-from .questions import Question as Question
+from .proofs import Proof as Proof
 from .reporting import MockReport as MockReport
 from .reporting import Turn as Turn
 from .whiteboard import Sheet as Sheet

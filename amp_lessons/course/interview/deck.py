@@ -6,13 +6,11 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from datetime import date, datetime, timedelta
 
-from amp_lessons._base.text.nearest import did_you_mean
 from amp_lessons._base.text.words import counted
 from amp_lessons.course import progress, schedule
-from amp_lessons.course.interview.bank import LESSONS, QUESTIONS, TOPICS, question
+from amp_lessons.course.interview.bank import LESSONS, LEVELS, QUESTIONS, TOPICS, Question, known, question
 from amp_lessons.course.interview.estimates import Estimate
-from amp_lessons.course.interview.proving import Proof
-from amp_lessons.course.interview.questions import LEVELS, Question
+from amp_lessons.course.interview.proofs import Proof
 from amp_lessons.course.progress import GRADES, Review
 
 _UNITS = ((86_400, "day"), (3_600, "hour"), (60, "minute"))
@@ -94,9 +92,9 @@ class Deck:
 
         Raises ValueError for an unknown topic or level, and for a lesson that answers no question.
         """
-        self.topics = _known(topics, TOPICS, "topic")
-        self.levels = _known(levels, LEVELS, "level")
-        self.lessons = _known(lessons, LESSONS, "lesson with questions")
+        self.topics = known(topics, TOPICS, "topic")
+        self.levels = known(levels, LEVELS, "level")
+        self.lessons = known(lessons, LESSONS, "lesson with questions")
         self._new_a_day, self._now = new_a_day, now
         self.message = ""
 
@@ -190,11 +188,3 @@ def wait(time: timedelta) -> str:
     size, unit = next((size, unit) for size, unit in _UNITS if seconds >= size)
     count = round(seconds / size)
     return counted(count, unit)
-
-
-def _known(chosen: Iterable[str], known: tuple[str, ...], what: str) -> tuple[str, ...]:
-    names = (chosen,) if isinstance(chosen, str) else tuple(chosen)
-    for name in names:
-        if name not in known:
-            raise ValueError(f"there is no {what} {name!r}; {did_you_mean(name, known)}")
-    return names

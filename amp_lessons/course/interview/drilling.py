@@ -10,10 +10,11 @@ from dataclasses import dataclass
 import torch
 
 from amp_lessons import autocast, parallel
-from amp_lessons._base.text.nearest import did_you_mean
 from amp_lessons._base.text.words import memory, power_of_two, short
 from amp_lessons.autocast import Policy
 from amp_lessons.course import clinic, quizzes
+from amp_lessons.course.interview.bank import known
+from amp_lessons.course.interview.whiteboard import policy_of
 from amp_lessons.course.quizzes import Choice, Question
 from amp_lessons.formats import FORMATS, FloatFormat, Representation, represent
 
@@ -57,10 +58,8 @@ class Drill:
 
 def drill(seed: int, kind: str | None = None) -> Drill:
     """Draw a drill by ``seed``, of one of ``KINDS``. Raises ValueError for an unknown kind."""
-    if kind is not None and kind not in KINDS:
-        raise ValueError(f"there is no kind of drill {kind!r}; {did_you_mean(kind, KINDS)}")
     rng = random.Random(f"{seed} {kind}")
-    chosen = kind or rng.choice(KINDS)
+    (chosen,) = known(rng.choice(KINDS) if kind is None else kind, KINDS, "kind of drill")
     return _DRAWN[chosen](rng)
 
 
@@ -123,18 +122,12 @@ def _dtype(rng: random.Random) -> Drill:
     """Ask which dtype the result of an operation has under autocast."""
     device = rng.choice(("cuda", "cpu"))
     name = rng.choice(_OPERATIONS)
-    right = _ANSWERS[_policy_of(name, device)]
+    right = _ANSWERS[policy_of(name, device)]
     where = {"cuda": "CUDA", "cpu": "a CPU"}[device]
     text = f"Under autocast on {where}: which dtype has the result of `{name}`?"
     others = [each for each in dict.fromkeys(_ANSWERS.values()) if each != right]
     answers = [right, *rng.sample(others, k=len(others))]
     return _made("dtype", text, answers, autocast.explain(name, device), rng)
-
-
-def _policy_of(name: str, device: str) -> Policy | None:
-    """Return what autocast does to an operation: to the first of its overloads that is in a list."""
-    listed = sorted(autocast.policy(device).items())
-    return next((policy for each, policy in listed if each.partition(".")[0] == f"aten::{name}"), None)
 
 
 def _bytes(rng: random.Random) -> Drill:

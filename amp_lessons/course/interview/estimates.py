@@ -6,9 +6,8 @@ import math
 import re
 from dataclasses import dataclass
 
-from amp_lessons.course.interview.bank import QUESTIONS, question
-from amp_lessons.course.interview.proving import Proof, prove_cell
-from amp_lessons.course.interview.questions import Question, fill
+from amp_lessons.course.interview.bank import QUESTIONS, Question, question
+from amp_lessons.course.interview.proofs import Proof, fill, prove
 
 
 @dataclass(frozen=True)
@@ -24,7 +23,7 @@ class Estimate:
 
     def prove(self) -> Proof:
         """Run the calculation."""
-        return prove_cell(self.of.id, self.seed)
+        return prove(self.of.id, self.of.names, self.seed)
 
     @property
     def question(self) -> str:

@@ -10,10 +10,11 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
+from markupsafe import Markup
+
 from amp_lessons._base import files
 from amp_lessons._base.text import prose
-from amp_lessons.course.interview.bank import QUESTIONS, question
-from amp_lessons.course.interview.questions import FollowUp, Question
+from amp_lessons.course.interview.bank import QUESTIONS, FollowUp, Question, follow_ups, in_words
 
 # The fields of a question's note in Anki. They stay: a note whose fields change loses its schedule.
 FIELDS = (
@@ -31,10 +32,10 @@ FIELDS = (
 )
 COLUMNS = (*FIELDS, "wrong_beliefs", "follow_ups")  # of the table
 _WHERE = "<p><small>{{topic}}, {{level}}</small></p>"
+_WHOLE = "<details><summary>The whole answer</summary><p>{{answer}}</p>"
 _FRONT = f"{_WHERE}<p>{{{{question}}}}</p>"
 _BACK = (
-    "{{FrontSide}}<hr id=answer><p>{{points}}</p>"
-    "<details><summary>The whole answer</summary><p>{{answer}}</p>"
+    f"{{{{FrontSide}}}}<hr id=answer><p>{{{{points}}}}</p>{_WHOLE}"
     "<p><b>A weak answer:</b> {{weak_answer}}</p></details>"
     "<details><summary>The proof</summary><pre>{{proof}}</pre><pre>{{output}}</pre></details>"
     "<p><small>{{id}}, lesson {{lesson}}. {{source}}</small></p>"
@@ -42,15 +43,10 @@ _BACK = (
 # Cards that ask for one thing: a point among the others, what follows one question alone.
 _ONE_THING = ("id", "topic", "level", "front", "back", "answer")
 _ONE_FRONT = f"{_WHERE}<p>{{{{front}}}}</p>"
-_ONE_BACK = (
-    "{{FrontSide}}<hr id=answer><p>{{back}}</p>"
-    "<details><summary>The whole answer</summary><p>{{answer}}</p></details><p><small>{{id}}</small></p>"
-)
-_POINTS_FRONT = f"{_WHERE}<p>{{{{front}}}}</p>{{{{cloze:back}}}}"
-_POINTS_BACK = (
-    f"{_POINTS_FRONT}<details><summary>The whole answer</summary><p>{{{{answer}}}}</p></details>"
-    "<p><small>{{id}}</small></p>"
-)
+_POINTS_FRONT = f"{_ONE_FRONT}{{{{cloze:back}}}}"
+_ONE_END = f"{_WHOLE}</details><p><small>{{{{id}}}}</small></p>"
+_POINTS_BACK = _POINTS_FRONT + _ONE_END
+_ONE_BACK = f"{{{{FrontSide}}}}<hr id=answer><p>{{{{back}}}}</p>{_ONE_END}"
 _CSS = ".card { font: 18px/1.5 sans-serif; text-align: left; } pre { overflow-x: auto; font-size: 14px; }"
 
 
@@ -105,7 +101,7 @@ def _decks(questions: Iterable[Question]) -> list[Any]:
         deck.add_note(genanki.Note(model, list(fields), guid=guid, tags=[of.topic, of.level]))
 
     for each in questions:
-        name = f"amp-lessons::{_in_words(each.topic)}"
+        name = f"amp-lessons::{in_words(each.topic)}"
         add(name, each, whole, each.id, _html_row(each).values())
         add(f"{name}::points", each, points, f"{each.id} points", _points(each))
         for id, fields in _followed(each):
@@ -138,9 +134,7 @@ def _model(id: str, name: str, fields: Iterable[str], front: str, back: str, *, 
 def _points(of: Question) -> tuple[str, ...]:
     """Hide one point of an answer on each card; the others stand there."""
     hidden = (f"<li>{{{{c{i}::{prose.as_html(each)}}}}}</li>" for i, each in enumerate(of.points, start=1))
-    return _fields(
-        of, f"{of.id} points", of.question, f"<ul>{''.join(hidden)}</ul>", of.answer, as_it_is=True
-    )
+    return _fields(of, f"{of.id} points", of.question, Markup(f"<ul>{''.join(hidden)}</ul>"), of.answer)
 
 
 def _followed(of: Question) -> Iterator[tuple[str, tuple[str, ...]]]:
@@ -148,16 +142,14 @@ def _followed(of: Question) -> Iterator[tuple[str, tuple[str, ...]]]:
     own = [each for each in of.follow_ups if isinstance(each, FollowUp)]
     for number, each in enumerate(own, start=1):
         id = f"{of.id} follow-up {number}"
-        front = f"{of.question} {each.question}"
-        yield id, _fields(of, id, front, _listed(each.points), each.answer)
+        back = prose.as_html("; ".join(each.points))
+        yield id, _fields(of, id, f"{of.question} {each.question}", back, each.answer)
 
 
-def _fields(
-    of: Question, id: str, front: str, back: str, answer: str, *, as_it_is: bool = False
-) -> tuple[str, ...]:
-    """Return the fields of a card that asks for one thing, as HTML; ``back`` may be HTML already."""
-    said = back if as_it_is else str(prose.as_html(back))
-    return (id, _in_words(of.topic), of.level, str(prose.as_html(front)), said, str(prose.as_html(answer)))
+def _fields(of: Question, id: str, front: str, back: Markup, answer: str) -> tuple[str, ...]:
+    """Return the fields of a card that asks for one thing, as HTML."""
+    said = (prose.as_html(front), back, prose.as_html(answer))
+    return (id, in_words(of.topic), of.level, *map(str, said))
 
 
 def _row(of: Question) -> dict[str, str]:
@@ -169,22 +161,14 @@ def _row(of: Question) -> dict[str, str]:
         "lesson": of.lesson,
         "question": of.question,
         "answer": of.answer,
-        "points": _listed(of.points),
+        "points": "; ".join(of.points),
         "weak_answer": of.weak_answer,
         "proof": proof.cell,
         "output": proof.output,
         "source": "; ".join(of.source),
         "wrong_beliefs": " ".join(of.wrong_beliefs),
-        "follow_ups": " ".join(_asked(each) for each in of.follow_ups),
+        "follow_ups": " ".join(each.question for each in follow_ups(of.id)),
     }
-
-
-def _asked(follow_up: str | FollowUp) -> str:
-    return follow_up.question if isinstance(follow_up, FollowUp) else question(follow_up).question
-
-
-def _listed(points: Iterable[str]) -> str:
-    return "; ".join(points)
 
 
 def _html_row(of: Question) -> dict[str, str]:
@@ -193,16 +177,12 @@ def _html_row(of: Question) -> dict[str, str]:
     What people wrongly believe stands with the weak answer: a field of its own would be another kind of note.
     """
     row, code = _row(of), ("proof", "output")
-    row["topic"] = _in_words(of.topic)
+    row["topic"] = in_words(of.topic)
     believed = " ".join(f"“{belief}”" for belief in of.wrong_beliefs)
     row["weak_answer"] += f" People believe wrongly: {believed}"
     return {
         name: html.escape(row[name]) if name in code else str(prose.as_html(row[name])) for name in FIELDS
     }
-
-
-def _in_words(topic: str) -> str:
-    return topic.replace("_", " ")
 
 
 def _number(name: str) -> int:

@@ -5,38 +5,23 @@ from __future__ import annotations
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
 
 from amp_lessons._base.arguments import require_whole
-from amp_lessons._base.text.nearest import did_you_mean
 from amp_lessons._base.text.words import counted
 from amp_lessons.course import progress
 from amp_lessons.course.exercises import Exercise, Report
+from amp_lessons.course.interview.bank import LEVELS, Round, design, known
 from amp_lessons.course.interview.deck import suggested_grade
-from amp_lessons.course.interview.designs import Round, design
 from amp_lessons.course.interview.planning import QUESTION_MINUTES, Asked, another, follow_up, planned
-from amp_lessons.course.interview.questions import LEVELS
 from amp_lessons.course.interview.reporting import MockReport, Turn
 from amp_lessons.course.progress import Learner, ProgressError
 
 
 def time_left(seconds: float) -> str:
-    """Describe how much of an interview is left: in minutes, at last in seconds."""
-    if seconds >= 60:
-        count, unit = round(seconds / 60), "minute"
-    else:
-        count, unit = round(seconds), "second"
-    return f"{counted(count, unit)} left"
-
-
-@dataclass(frozen=True)
-class _Before:
-    """How an interview stood before an answer, for who takes it back."""
-
-    asked: Asked
-    coming: tuple[Asked, ...]
-    thread: tuple[Turn, ...]
-    turned: float
+    """Describe how much time is left, or over below 0: in minutes, the last and the first one in seconds."""
+    amount = abs(seconds)
+    told = counted(round(amount / 60), "minute") if amount >= 60 else counted(round(amount), "second")
+    return f"{told} {'left' if seconds >= 0 else 'over'}"
 
 
 class Interview(ABC):
@@ -55,7 +40,8 @@ class Interview(ABC):
         self._coming = list(plan)
         self._thread: tuple[Turn, ...] = ()
         self._hand_ins: tuple[Report, ...] = ()
-        self._before: list[_Before] = []
+        # How it stood before each answer, for who takes that back: what was asked, what came, thread, since when
+        self._before: list[tuple[Asked, list[Asked], tuple[Turn, ...], float]] = []
         self._ended = False
         self._started = self._turned = clock()
         self.asked: Asked | None = self._coming.pop(0)
@@ -126,10 +112,8 @@ class Interview(ABC):
         """
         if not self._before:
             return False
-        before, turn = self._before.pop(), self.turns.pop()
-        self._ended = False
-        self.asked, self._coming, self._thread = before.asked, list(before.coming), before.thread
-        self._turned, self.closed = before.turned, ()
+        self.asked, self._coming, self._thread, self._turned = self._before.pop()
+        self._ended, self.closed, turn = False, (), self.turns.pop()
         self._hand_ins = tuple(each for each in turn.hand_ins if not each.passed)
         self._forget(turn)
         return True
@@ -137,12 +121,15 @@ class Interview(ABC):
     @property
     def has_another(self) -> bool:
         """Whether all that was planned is answered, and there is time and a question left for who wants."""
+        return self._another() is not None
+
+    def _another(self) -> Asked | None:
         done = self.asked is None and not self._ended
-        return done and self.left_s >= 60 * QUESTION_MINUTES and self._drawn() is not None
+        return self._drawn() if done and self.left_s >= 60 * QUESTION_MINUTES else None
 
     def ask_another(self) -> None:
         """Ask one more question, beside the plan. Raises ValueError where ``has_another`` says no."""
-        drawn = self._drawn() if self.has_another else None
+        drawn = self._another()
         if drawn is None:
             raise ValueError("another question is asked after the last one, where five minutes are left")
         self.asked, self.closed = drawn, ()
@@ -185,21 +172,20 @@ class Interview(ABC):
         """Write down the answer, keep it, and go on to what it leads to."""
         assert self.asked is not None
         turn = Turn(self.asked, covered, self.clock() - self._turned, said, hand_ins)
-        self._before.append(_Before(self.asked, tuple(self._coming), self._thread, self._turned))
+        self._before.append((self.asked, list(self._coming), self._thread, self._turned))
         self._turned, self._hand_ins = self._turned + turn.seconds, ()
         self.turns.append(turn)
         self._keep(turn)
-        following = self._follow_up(turn)
-        if following is not None:
+        if following := self._follow_up(turn):
             self._coming.insert(0, following)
         self.asked = self._coming.pop(0) if self._coming and self.left_s else None
         thread = (*self._thread, turn)
         goes_on = self.asked is not None and bool(self.asked.follows)
         self._thread, self.closed = (thread, ()) if goes_on else ((), thread)
 
-    @abstractmethod
     def _follow_up(self, turn: Turn) -> Asked | None:
-        """Return what is asked after an answer beside the plan, if anything is."""
+        """Return what is asked after an answer beside the plan; nothing is."""
+        return None
 
     def _keep(self, turn: Turn) -> None:
         """Keep it at once: an interrupted interview loses nothing. It goes on where that is impossible."""
@@ -238,8 +224,7 @@ class Mock(Interview):
 
         Raises ValueError for an unknown level or topic.
         """
-        if level not in LEVELS:
-            raise ValueError(f"there is no level {level!r}; {did_you_mean(level, LEVELS)}")
+        known(level, LEVELS, "level")
         require_whole(minutes, "minutes", least=5)
         self.level, self.seed, self.topics = level, seed, tuple(topics)
         super().__init__(planned(level, minutes, seed, self.topics), minutes, clock)
@@ -280,24 +265,21 @@ class DesignRound(Interview):
         what = f"System design: {self.design.title}"
         return MockReport("", self.minutes, 0, tuple(self.turns), self.message, what)
 
-    def _follow_up(self, turn: Turn) -> Asked | None:
-        return None
-
 
 def _stages(of: Round) -> Iterator[Asked]:
     """Yield the stages, as questions that follow from the first: their answers wait for the last."""
+    before: tuple[str, ...] = ()
     for number, stage in enumerate(of.stages, start=1):
-        text = stage.question if number > 1 else f"{of.brief} {stage.question}"
-        before = (of.brief, *(each.question for each in of.stages[: number - 1])) if number > 1 else ()
         yield Asked(
             "question",
-            text,
+            stage.question if before else f"{of.brief} {stage.question}",
             stage.points,
             stage.title,
             "",
-            follows=of.id if number > 1 else "",
+            follows=of.id if before else "",
             answered_by=stage,
             minutes=stage.minutes,
             stage=f"stage {number} of {len(of.stages)}",
             before=before,
         )
+        before = (*(before or (of.brief,)), stage.question)

@@ -12,9 +12,9 @@ from datetime import date, datetime, timedelta
 
 from amp_lessons._base.arguments import require, require_whole
 from amp_lessons.course import progress
-from amp_lessons.course.interview.coding.tasks import TASKS
-from amp_lessons.course.interview.designs import DESIGNS
-from amp_lessons.course.progress import Learner, Round
+from amp_lessons.course.interview.bank import DESIGNS
+from amp_lessons.course.interview.code_tasks import TASKS
+from amp_lessons.course.progress import Learner
 from amp_lessons.course.routes.catalogue import route
 from amp_lessons.course.routes.stops import Core, InLesson
 
@@ -113,35 +113,28 @@ class _Planner:
 
     def days(self) -> Iterator[Day]:
         """Yield each day that is left, and the day itself."""
-        day = self._today
-        while day < self._until:
+        for number in range((self._until - self._today).days):
+            day = self._today + timedelta(days=number)
             yield Day(day, tuple(self._filled(day)))
-            day += timedelta(days=1)
         yield Day(self._until, (self._cards(self._until), *self._sheet(self._until, LEAST_MINUTES - _CARDS)))
 
-    def _filled(self, day: date) -> Iterator[Item]:
-        """Yield a day's cards, on some a mock, a design or the sheet, and reading and code by turns."""
-        done = list(self._done_today()) if day == self._today else []
-        yield from done
-        left = self._minutes - sum(item.minutes for item in done)
-        yield (cards := self._cards(day))
-        left -= cards.minutes
+    def _filled(self, day: date) -> list[Item]:
+        """Return a day's cards, on some a mock, a design or the sheet, and reading and code by turns."""
+        items = list(self._done_today()) if day == self._today else []
+        items.append(self._cards(day))
+
+        def left() -> int:
+            return self._minutes - sum(item.minutes for item in items)
+
         for planned in (self._mock, self._sheet, self._design):
-            for item in planned(day, left):
-                yield item
-                left -= item.minutes
+            items += planned(day, left())
         coded = False
-        while self.reading and self._fits(self.reading[0], left):
-            item = self.reading.pop(0)
-            yield item
-            left -= item.minutes
-            if not coded and left >= min(TASKS):
-                code = self._code(day, left)
-                yield code
-                left -= code.minutes
-                coded = True
-        if not coded and left >= min(TASKS):
-            yield self._code(day, left)
+        while self.reading and self._fits(self.reading[0], left()):
+            items.append(self.reading.pop(0))
+            if not coded:
+                items += (code := self._code(day, left()))
+                coded = bool(code)
+        return items if coded else [*items, *self._code(day, left())]
 
     def _fits(self, item: Item, left: int) -> bool:
         """Whether there is time for it; what is longer than a whole day gets a day that nothing else has."""
@@ -158,50 +151,46 @@ class _Planner:
         """Return a day's cards, done after so many; what a mock interview has asked is no card."""
         reviews = [each for of_one in self._kept.reviews.values() for each in of_one]
         today = sum(each.moment.astimezone().date() == day and not each.in_mock for each in reviews)
-        return Item(
-            f"cards-{day:%m-%d}",
-            "flash cards",
-            _CARDS,
-            "amp-lessons interview cards",
-            traced=True,
-            done=today >= _A_DAYS_CARDS,
-        )
+        how, done = "amp-lessons interview cards", today >= _A_DAYS_CARDS
+        return Item(f"cards-{day:%m-%d}", "flash cards", _CARDS, how, traced=True, done=done)
+
+    def _before(self, day: date) -> int:
+        return (self._until - day).days
 
     def _mock(self, day: date, left: int) -> Iterator[Item]:
         """Yield a mock interview on every third day, counted back from the last, where it fits."""
-        length = min(_LONGEST_MOCK, left // 5 * 5)
-        if (self._until - day).days % _MOCK_EVERY == 1 and length >= _SHORTEST_MOCK:
-            seed, name = _seed(day), f"mock-{day:%m-%d}"
-            how = f"amp-lessons interview mock --minutes {length} --seed {seed}"
+        length, name = min(_LONGEST_MOCK, left // 5 * 5), f"mock-{day:%m-%d}"
+        if self._before(day) % _MOCK_EVERY == 1 and length >= _SHORTEST_MOCK:
+            how = f"amp-lessons interview mock --minutes {length} --seed {_seed(day)}"
             yield Item(name, "a mock interview", length, how, done=name in self._done)
 
     def _sheet(self, day: date, left: int) -> Iterator[Item]:
         """Yield the sheet on the interview's day and some days before it, where it fits."""
         name = f"sheet-{day:%m-%d}"
-        if (self._until - day).days in _SHEET_ON and left >= _SHEET:
+        if self._before(day) in _SHEET_ON and left >= _SHEET:
             what = "the sheet: read it, then draw it from memory"
             yield Item(name, what, _SHEET, "amp-lessons interview sheet", done=name in self._done)
 
     def _design(self, day: date, left: int) -> Iterator[Item]:
         """Yield a round of system design that is not done yet, between mock interviews, where it fits."""
         done = any(self._done.get(item.name) == day.isoformat() for item in _designing())
-        wanted = (self._until - day).days % _MOCK_EVERY == _DESIGN_ON and not done
+        wanted = self._before(day) % _MOCK_EVERY == _DESIGN_ON and not done
         if wanted and self._designs and self._designs[0].minutes <= left:
             yield self._designs.pop(0)
 
-    def _code(self, day: date, left: int) -> Item:
+    def _code(self, day: date, left: int) -> list[Item]:
         """Return a code round: one that was done on this day, of any seed, else the longest that fits."""
-        kept = self._kept.rounds.values()
+        if left < min(TASKS):
+            return []
         done = [
-            each.minutes for each in kept if _is_done(each) and _day(each.ended_at or each.began_at) == day
+            each.minutes
+            for each in self._kept.rounds.values()
+            if (each.ended_at or any(one.passed for one in each.tries))
+            and _day(each.ended_at or each.began_at) == day
         ]
         length = next(iter(done), max(each for each in TASKS if each <= left))
         how = f"amp-lessons interview code --minutes {length} --seed {_seed(day)}"
-        return Item(f"code-{day:%m-%d}", "a code round", length, how, traced=True, done=bool(done))
-
-
-def _is_done(found: Round) -> bool:
-    return bool(found.ended_at) or any(each.passed for each in found.tries)
+        return [Item(f"code-{day:%m-%d}", "a code round", length, how, traced=True, done=bool(done))]
 
 
 def _designing() -> Iterator[Item]:
@@ -244,9 +233,6 @@ def _day(moment: str) -> date:
 
 def _missed(kept: Learner, today: date) -> Iterator[date]:
     """Yield the days since the plan began on which nothing was done."""
-    worked = _days_of_work(kept)
-    day = date.fromisoformat(kept.plan.began) if kept.plan.began else today
-    while day < today:
-        if day not in worked:
-            yield day
-        day += timedelta(days=1)
+    worked, began = _days_of_work(kept), date.fromisoformat(kept.plan.began or today.isoformat())
+    days = (began + timedelta(days=number) for number in range((today - began).days))
+    return (day for day in days if day not in worked)

@@ -9,12 +9,20 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Literal, Protocol
 
-from amp_lessons._base.text.nearest import did_you_mean
 from amp_lessons.course import clinic, exercises
 from amp_lessons.course.exercises import Exercise
-from amp_lessons.course.interview.bank import QUESTIONS, TOPICS, follow_ups, question
+from amp_lessons.course.interview.bank import (
+    LEVELS,
+    QUESTIONS,
+    TOPICS,
+    FollowUp,
+    Question,
+    follow_ups,
+    in_words,
+    known,
+    question,
+)
 from amp_lessons.course.interview.estimates import Estimate
-from amp_lessons.course.interview.questions import LEVELS, FollowUp, Question
 
 # Minutes: two to answer and one to compare with the rubric; then two for what follows.
 ANSWER_MINUTES, FOLLOW_UP_MINUTES = 3, 2
@@ -74,7 +82,7 @@ class Asked:
     def heading(self) -> str:
         """The topic in words, and which stage this is or whether it follows from the question before."""
         which = self.stage or ("follow-up" if self.follows else "")
-        return ", ".join(filter(None, [self.topic.replace("_", " "), which]))
+        return ", ".join(filter(None, [in_words(self.topic), which]))
 
     @property
     def answer(self) -> str:
@@ -118,9 +126,7 @@ def planned(level: str, minutes: int, seed: int, topics: Sequence[str] = ()) -> 
 
     With ``topics`` all of it is of these: code is of their lessons. Raises ValueError for an unknown one.
     """
-    for topic in topics:
-        if topic not in TOPICS:
-            raise ValueError(f"there is no topic {topic!r}; {did_you_mean(topic, TOPICS)}")
+    known(topics, TOPICS, "topic")
     of_topics = [each for each in QUESTIONS if not topics or each.topic in topics]
     lessons = {each.lesson for each in of_topics} if topics else set()
     rng = random.Random(" ".join([level, str(minutes), str(seed), *topics]))
@@ -155,7 +161,7 @@ def _questions(
         numbers = [each for each in of_topics if each.asks_for_a_number and each.level in _suited(level)]
         fresh = [each for each in numbers if again or each.topic not in spoken_of]
         if fresh:
-            yield asked_estimate(rng.choice(fresh), rng.randrange(_SEEDS))
+            yield asked_question(rng.choice(fresh), seed=rng.randrange(_SEEDS))
 
 
 def _below(level: str) -> str:
@@ -197,37 +203,19 @@ def _task(level: str, minutes: int, rng: random.Random, lessons: set[str]) -> Ex
     return rng.choice(fitting) if fitting else None
 
 
-def asked_question(each: Question, follows: str = "") -> Asked:
-    """Return what the interviewer asks with a question of the bank; one for a number takes the bank's own."""
-    if each.asks_for_a_number:
-        return asked_estimate(each, 0, follows)
-    minutes = FOLLOW_UP_MINUTES if follows else ANSWER_MINUTES
+def asked_question(each: Question, follows: str = "", seed: int = 0) -> Asked:
+    """Return what the interviewer asks with a question of the bank; numbers of an estimate ``seed`` draws."""
+    drawn = Estimate(each, seed) if each.asks_for_a_number else None
     return Asked(
-        "question",
-        each.question,
-        each.points,
-        each.topic,
-        each.lesson,
-        each.id,
-        follows=follows,
-        answered_by=each,
-        minutes=minutes,
-    )
-
-
-def asked_estimate(each: Question, seed: int, follows: str = "") -> Asked:
-    """Return what the interviewer asks with a question for a number, drawn by ``seed``."""
-    drawn = Estimate(each, seed)
-    return Asked(
-        "estimate",
-        "",
+        "estimate" if drawn else "question",
+        "" if drawn else each.question,
         each.points,
         each.topic,
         each.lesson,
         each.id,
         drawn,
         follows=follows,
-        answered_by=drawn,
+        answered_by=drawn or each,
         minutes=FOLLOW_UP_MINUTES if follows else ANSWER_MINUTES,
     )
 
@@ -282,44 +270,28 @@ def follow_up(asked: Asked, covered: tuple[int, ...], known: set[str], seed: int
 def _why(point: str, asked: Asked) -> Asked:
     text = f"You left this out: “{point}”. Why is it so, and how would you check it?"
     points = ("said why, with a mechanism", "said what one would run or look up to see it")
-    return _own(text, points, question(asked.question_id), asked.answered_by, left_out=point)
+    return _own(text, points, asked, asked.answered_by, left_out=point)
 
 
 def _deeper(asked: Asked, known: set[str], seed: int) -> Asked:
     """Ask a follow-up of the bank that is new and suits the level, or have a wrong belief put right."""
-    rng = random.Random(f"{seed} {asked.question_id}")
-    of = question(asked.question_id)
-    deeper = [each for each in follow_ups(of.id) if _suits(each, of) and _id(each) not in known]
-    if deeper:
-        return _asked(rng.choice(deeper), of, rng)
-    text = f"A colleague says: “{rng.choice(of.wrong_beliefs)}” What do you answer?"
-    return _own(text, ("said that it is wrong", "said why"), of, asked.answered_by)
-
-
-def _suits(each: Question | FollowUp, of: Question) -> bool:
-    """Return whether whoever was asked ``of`` may be asked this: it is of its level, or one below."""
-    return isinstance(each, FollowUp) or each.level in _suited(of.level)
-
-
-def _id(each: Question | FollowUp) -> str | None:
-    return each.id if isinstance(each, Question) else None
-
-
-def _asked(each: Question | FollowUp, of: Question, rng: random.Random) -> Asked:
-    """Return what the interviewer asks after ``of``, from the bank or for it alone."""
+    rng, of = random.Random(f"{seed} {asked.question_id}"), question(asked.question_id)
+    deeper = [
+        each
+        for each in follow_ups(of.id)
+        if isinstance(each, FollowUp) or (each.level in _suited(of.level) and each.id not in known)
+    ]
+    if not deeper:
+        text = f"A colleague says: “{rng.choice(of.wrong_beliefs)}” What do you answer?"
+        return _own(text, ("said that it is wrong", "said why"), asked, asked.answered_by)
+    each = rng.choice(deeper)
     if isinstance(each, FollowUp):
-        return _own(each.question, each.points, of, each)
-    if each.asks_for_a_number:
-        return asked_estimate(each, rng.randrange(_SEEDS), follows=of.id)
-    return asked_question(each, follows=of.id)
+        return _own(each.question, each.points, asked, each)
+    return asked_question(each, of.id, rng.randrange(_SEEDS))
 
 
 def _own(
-    text: str,
-    points: tuple[str, ...],
-    of: Question,
-    answered_by: Answered | None = None,
-    left_out: str = "",
+    text: str, points: tuple[str, ...], of: Asked, answered_by: Answered | None, left_out: str = ""
 ) -> Asked:
     """Return what is asked about a question of the bank, whose answer says this too, and is none itself."""
     return Asked(
@@ -328,8 +300,8 @@ def _own(
         points,
         of.topic,
         of.lesson,
-        follows=of.id,
-        answered_by=answered_by or of,
+        follows=of.question_id,
+        answered_by=answered_by,
         minutes=FOLLOW_UP_MINUTES,
         left_out=left_out,
     )

@@ -1,4 +1,4 @@
-"""What a mock interview came to: turn by turn, what went well and what to repeat."""
+"""What a mock interview came to: turn by turn, what went well and what to repeat; reports in sections."""
 
 from __future__ import annotations
 
@@ -7,15 +7,52 @@ from dataclasses import dataclass
 
 from markupsafe import Markup
 
-from amp_lessons._base.render import Section
+from amp_lessons._base.render import InSections, Section
 from amp_lessons._base.text import prose
 from amp_lessons._base.text.words import counted
 from amp_lessons.course.exercises import Report
-from amp_lessons.course.interview.bank import question
+from amp_lessons.course.interview.bank import in_words, question
 from amp_lessons.course.interview.planning import Asked
-from amp_lessons.course.interview.sections import ToldInSections
 
 _STRONG = 2 / 3  # of what was asked of a topic
+
+
+class ToldInSections(InSections):
+    """What shows itself as a heading, sections of sentences, and a message on the progress file, if any."""
+
+    message: str
+
+    @property
+    def title(self) -> str:
+        """What a page of it is called."""
+        raise NotImplementedError
+
+    @property
+    def heading(self) -> str:
+        """What it is about, and how it went, in one sentence."""
+        raise NotImplementedError
+
+    def appendix(self, level: str = "h4") -> Markup:
+        """Render what a page to print has beside the report, below headings of ``level``; nothing, mostly."""
+        return Markup("")
+
+    def opening(self) -> Iterator[str]:
+        """Yield the heading."""
+        yield self.heading
+
+    def __str__(self) -> str:
+        return "\n\n".join(filter(None, [super().__str__(), self.message]))
+
+    def as_markdown(self) -> str:
+        """Render headings, lists and the message."""
+        return "\n\n".join(filter(None, [super().as_markdown(), prose.as_markdown(self.message)]))
+
+    def as_html(self, level: str = "h4") -> Markup:
+        """Render headings of ``level`` and lists."""
+        heading = Markup("<p><strong>{}</strong></p>").format(prose.as_html(self.heading))
+        below = (section.as_html(level) for section in self.all_sections())
+        message = Markup("<p>{}</p>").format(self.message) if self.message else Markup("")
+        return Markup("\n").join(filter(None, [heading, *below, message]))
 
 
 @dataclass(frozen=True)
@@ -126,7 +163,7 @@ class MockReport(ToldInSections):
     def all_sections(self) -> Iterator[Section]:
         """Yield what went well, what to repeat, and all that was asked."""
         shares = self.shares
-        strong = [f"{_named(topic)}: {100 * shares[topic]:.0f} %" for topic in self.strengths]
+        strong = [f"{in_words(topic)}: {100 * shares[topic]:.0f} %" for topic in self.strengths]
         none = ["None yet: two thirds of what was asked of a topic make one."]
         yield Section("Strengths", points=tuple(strong or none))
         left = [self._repeated(turn) for turn in self.to_repeat] or ["Nothing was left out."]
@@ -134,7 +171,18 @@ class MockReport(ToldInSections):
         yield Section("What was asked", points=tuple(map(_told, self.turns)) or ("Nothing.",))
 
     def _repeated(self, turn: Turn) -> str:
-        return f"{_named_to_repeat(turn.asked)}: {'; '.join(self.left_out(turn))}{_last_check(turn)}"
+        """Name what is to be repeated, with its lesson, or a stage of a design; and what was left out."""
+        asked = turn.asked
+        told = f"{'; '.join(self.left_out(turn))}{_last_check(turn)}"
+        if asked.stage:
+            return f"{asked.topic}: {told}"
+        what = (
+            asked.text if asked.exercise is None else f"{asked.exercise.title}, exercise {asked.exercise.id}"
+        )
+        if asked.follows and not asked.question_id:
+            before = {each.asked.question_id: each.asked.text for each in self.turns}  # with its own numbers
+            what = f"{before.get(asked.follows) or question(asked.follows).question} {what}"
+        return f"{what} (lesson {asked.lesson}): {told}"
 
 
 def _weighed(turns: Iterable[Turn]) -> float:
@@ -142,16 +190,6 @@ def _weighed(turns: Iterable[Turn]) -> float:
     weights = [(turn.share, turn.asked.minutes) for turn in turns]
     asked = sum(minutes for _, minutes in weights)
     return sum(share * minutes for share, minutes in weights) / asked if asked else 0.0
-
-
-def _named_to_repeat(asked: Asked) -> str:
-    """Name what is to be repeated, and the lesson that explains it; of a round of design, the stage."""
-    if asked.stage:
-        return asked.topic
-    what = asked.text if asked.exercise is None else f"{asked.exercise.title}, exercise {asked.exercise.id}"
-    if asked.follows and not asked.question_id:
-        what = f"{question(asked.follows).question} {what}"
-    return f"{what} (lesson {asked.lesson})"
 
 
 def _last_check(turn: Turn) -> str:
@@ -186,7 +224,3 @@ def _said(turn: Turn) -> str:
         return ""
     right = f"; it is {turn.asked.estimate.value_in_words}" if turn.missed else ""
     return f" You said {turn.said}{right}."
-
-
-def _named(topic: str) -> str:
-    return topic.replace("_", " ")

@@ -5,14 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable
 from contextlib import nullcontext
 from dataclasses import dataclass
-from typing import Any
 
 import torch
 import torch.nn.functional as F
 from markupsafe import Markup
 
 from amp_lessons import autocast, fp8, measure, parallel
-from amp_lessons._base.text.tables import Table
+from amp_lessons._base.text.tables import Shown, Table
 from amp_lessons._base.text.words import number, power_of_two
 from amp_lessons.autocast import Policy
 from amp_lessons.formats import FORMATS
@@ -51,8 +50,8 @@ _GPUS = ("A100 SXM 80 GB", "H100 SXM", "B200 SXM", "MI300X", "MI350X")
 _RECIPES = ("tensorwise", "delayed", "rowwise", "deepseek_v3", "mxfp8", "mxfp4", "nvfp4")
 
 
-@dataclass(frozen=True)
-class Sheet:
+@dataclass(frozen=True, repr=False)
+class Sheet(Shown):
     """The page: tables, in the order in which they are read."""
 
     tables: tuple[Table, ...]
@@ -60,11 +59,9 @@ class Sheet:
     def __str__(self) -> str:
         return "\n\n".join(map(str, self.tables))
 
-    __repr__ = __str__
-
-    def _repr_mimebundle_(self, include: Any = None, exclude: Any = None) -> dict[str, str]:
-        markdown = "\n\n".join(table.as_markdown() for table in self.tables)
-        return {"text/plain": str(self), "text/markdown": markdown, "text/html": self.as_html()}
+    def as_markdown(self) -> str:
+        """Render the tables, one below the other."""
+        return "\n\n".join(table.as_markdown() for table in self.tables)
 
     def as_html(self) -> Markup:
         """Render the tables, each in a section of its own; those of class ``words`` read from the left."""
@@ -86,9 +83,13 @@ def sheet() -> Sheet:
 
 def result_on(device: str, operation: str) -> str:
     """Return the dtype of an operation's result under autocast, in two words."""
+    return _RESULTS[policy_of(operation, device)]
+
+
+def policy_of(operation: str, device: str) -> Policy | None:
+    """Return what autocast does to an operation: to the first of its overloads that is in a list."""
     listed = sorted(autocast.policy(device).items())
-    found = (policy for name, policy in listed if name.partition(".")[0] == f"aten::{operation}")
-    return _RESULTS[next(found, None)]
+    return next((policy for each, policy in listed if each.partition(".")[0] == f"aten::{operation}"), None)
 
 
 def result_of_running(device: str, name: str) -> str:

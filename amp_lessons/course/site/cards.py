@@ -11,8 +11,7 @@ from markupsafe import Markup
 
 from amp_lessons._base.text import prose
 from amp_lessons.course.interview import bank
-from amp_lessons.course.interview.bank import LESSONS, QUESTIONS, TOPICS
-from amp_lessons.course.interview.questions import LEVELS, Question
+from amp_lessons.course.interview.bank import LESSONS, LEVELS, QUESTIONS, TOPICS, Question
 from amp_lessons.course.site.made import is_kept, made
 from amp_lessons.course.site.making import ANSWERS
 from amp_lessons.course.site.shell import Page, lesson_link

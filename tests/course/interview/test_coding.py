@@ -8,24 +8,22 @@ import pytest
 
 from amp_lessons import clinic, exercises
 from amp_lessons.course import progress
-from amp_lessons.course.interview.coding import tasks
-from amp_lessons.course.interview.coding.rounds import CodeRound
+from amp_lessons.course.interview import code_tasks as tasks
+from amp_lessons.course.interview.code_rounds import CodeRound
+from tests.course.interview.test_mock import Clock
 from tests.course.keep import keep
+from tests.forms import forms
 
 SEEDS = range(40)
-
-
-class Clock:
-    def __init__(self):
-        self.at = 1000.0
-
-    def __call__(self):
-        return self.at
 
 
 @pytest.fixture
 def clock():
     return Clock()
+
+
+def said(report):
+    return " ".join(str(report).split())
 
 
 @pytest.mark.parametrize("minutes", tasks.TASKS)
@@ -78,17 +76,13 @@ def test_nobody_names_the_patient_and_its_answer_keeps_what_it_defines(seed):
         assert coding.task.defined_in(namespace)
 
 
-def test_forty_seeds_bring_many_patients():
-    assert len({tasks.task(30, seed, tasks.DEBUG).exercise.id for seed in SEEDS}) > 8
-
-
 def test_the_clock_shows_and_ends_nothing(clock):
     coding = CodeRound(10, 0, "stable_softmax", clock)
     assert coding.left_s == 600
     clock.at += 700
     assert coding.left_s == -100
     assert coding.hand_in_source(coding.task.answer, "mine.py").passed
-    assert "11:40 of 10 minutes, 1:40 too many" in " ".join(str(coding.end()).split())
+    assert "11:40 of 10 minutes, 1:40 too many" in said(coding.end())
 
 
 def test_a_round_goes_on_where_it_was_left(clock):
@@ -120,69 +114,57 @@ def test_code_that_does_not_run_is_a_try_and_says_why():
     assert [each.passed for each in coding.kept.tries] == [False] * 4
 
 
-def test_a_review_is_pointed_at_then_mended(clock):
+def test_a_review_is_pointed_at_then_mended_and_tells_what_is_found_but_not_how_much_is_left(clock):
     coding = CodeRound(30, 4, tasks.REVIEW, clock)
     review = coding.task.review
-    letters = {cause: letter for letter, cause in review.causes.items()}
-    first, second, *others = review.bugs
-    assert "found. 1 bug found so far" in coding.point(f"{min(review.lines(first))} {letters[first.cause]}")
-    wrong = coding.point(f"{min(review.lines(second))} {letters[first.cause]}, 1 {letters[first.cause]}")
+    first, second, third, *others = review.by_line(review.bugs)
+    letter = review.typed(first).split()[1]
+    assert coding.standing.startswith("Bugs found so far: none. The check has not passed yet.")
+    assert "found. 1 bug found so far" in coding.point(review.typed(first))
+    wrong = coding.point(f"{min(review.lines(second))} {letter}, 1 {letter}")
     assert "this is not its cause" in wrong
     assert "Line 1: no bug is there" in wrong
     with pytest.raises(ValueError, match="such as 12 c"):
         coding.point("something else")
+    coding.hand_in_source(coding.task.answer, "mine.py")
+    found = f"Bugs found so far: {review.place(first)}, {first.cause}. The check has passed."
+    assert found in coding.standing
+    assert str(len(review.bugs)) not in coding.standing.replace(review.place(first), "")
     assert not coding.all_found
-    said = " ".join(str(coding.report).split())
-    assert "1 found; 3 places pointed at" in said
-    assert first.cause in said
-    assert not any(bug.cause in said for bug in (second, *others)), "the round can go on"
-    said = " ".join(str(replace(coding.report, kept=replace(coding.kept, ended_at="now"))).split())
-    assert f"1 of {len(review.bugs)} found; 3 places pointed at" in said
-    assert f"{first.cause} (found)" in said
-    assert f"{second.cause} (its line was named, not its cause)" in said
-    assert f"{others[0].cause} (not found)" in said
-    coding.point(", ".join(f"{min(review.lines(bug))} {letters[bug.cause]}" for bug in review.bugs))
+    assert "1 found; 3 places pointed at" in said(coding.report)
+    assert first.cause in said(coding.report)
+    assert not any(bug.cause in said(coding.report) for bug in (second, third, *others)), (
+        "the round can go on"
+    )
+    ended = said(replace(coding.report, kept=replace(coding.kept, ended_at="now")))
+    assert f"1 of {len(review.bugs)} found; 3 places pointed at" in ended
+    assert f"{first.cause} (found)" in ended
+    assert f"{second.cause} (its line was named, not its cause)" in ended
+    assert f"{third.cause} (not found)" in ended
+    coding.point(", ".join(map(review.typed, review.bugs)))
     assert coding.all_found
     assert CodeRound(30, 4, tasks.REVIEW, clock).all_found, "it is kept"
-
-
-def test_how_a_review_stands_tells_what_is_found_and_not_how_much_is_left():
-    coding = CodeRound(30, 4, tasks.REVIEW)
-    review = coding.task.review
-    letters = {cause: letter for letter, cause in review.causes.items()}
-    assert coding.standing.startswith("Bugs found so far: none. The check has not passed yet.")
-    first, second, *_ = review.by_line(review.bugs)
-    coding.point(f"{min(review.lines(second))} {letters[second.cause]}, 1 {letters[first.cause]}")
-    coding.hand_in_source(coding.task.answer, "mine.py")
-    assert (
-        f"Bugs found so far: {review.place(second)}, {second.cause}. The check has passed." in coding.standing
-    )
-    assert first.cause not in coding.standing
-    assert str(len(review.bugs)) not in coding.standing.replace(review.place(second), "")
 
 
 def test_a_line_that_found_one_bug_is_no_miss_of_another_that_stands_there_too():
     coding = CodeRound(10, 11, tasks.REVIEW)
     review = coding.task.review
-    ids = {bug.id: bug for bug in review.bugs}
-    both = review.mended_at(ids["not_divided"]) & review.lines(ids["model_outside"])
-    letters = {cause: letter for letter, cause in review.causes.items()}
-    coding.point(f"{min(both)} {letters[ids['not_divided'].cause]}")
-    said = " ".join(str(coding.end()).split())
-    assert f"{ids['not_divided'].cause} (found)" in said
-    assert f"{ids['model_outside'].cause} (not found)" in said
+    bugs = {bug.id: bug for bug in review.bugs}
+    found, other = bugs["not_divided"], bugs["model_outside"]
+    both = review.mended_at(found) & review.lines(other)
+    coding.point(f"{min(both)} {review.typed(found).split()[1]}")
+    report = said(coding.end())
+    assert f"{found.cause} (found)" in report
+    assert f"{other.cause} (not found)" in report
 
 
-def test_places_are_taken_back_one_by_one():
+def test_places_are_taken_back_one_by_one_and_only_a_review_has_any():
     coding = CodeRound(30, 4, tasks.REVIEW)
     coding.point("1 a, 2 b")
     assert coding.take_back() == "Taken back: 2 b."
     assert "1 place pointed at" in str(coding.report)
     assert coding.take_back() == "Taken back: 1 a."
     assert coding.take_back().startswith("There is nothing to take back")
-
-
-def test_only_in_a_review_bugs_are_pointed_at():
     with pytest.raises(ValueError, match="only in a review"):
         CodeRound(10, 0, "stable_softmax").point("1 a")
 
@@ -207,22 +189,16 @@ def test_hints_and_tries_count_for_the_exercise_too():
     assert (record.hints, record.tries) == (1, 1)
 
 
-def test_the_report_reads_well_everywhere(clock):
+def test_a_report_in_each_form(clock, golden):
     coding = CodeRound(30, 4, tasks.REVIEW, clock)
-    coding.hand_in_source(coding.task.review.without(coding.task.review.bugs[0]), "mine.py")
+    review = coding.task.review
+    coding.hand_in_source(review.without(review.bugs[0]), "mine.py")
     clock.at += 61
+    coding.point(f"{review.typed(review.bugs[1])}, 1 a")
     coding.hand_in_source(coding.task.answer, "mine.py")
     report = coding.end()
     assert report.points == 1.0
-    assert max(map(len, str(report).splitlines())) <= 80
-    said = " ".join(str(report).split())
-    assert "2 times handed in" in said
-    assert "0 hints of 3" in said
-    assert "after 1:01: passed" in said
-    shown = report._repr_mimebundle_()
-    assert shown["text/plain"] == str(report)
-    assert shown["text/html"].count("<h4>") == 4
-    assert "**The bugs**" in shown["text/markdown"]
+    golden("code_report.txt", forms(report))
 
 
 def test_it_goes_on_where_nothing_can_be_kept(progress_home):
@@ -236,18 +212,5 @@ def test_it_goes_on_where_nothing_can_be_kept(progress_home):
 
 def test_only_the_newest_rounds_are_kept():
     for seed in range(40):
-        assert (
-            keep("keep_round", f"stable_softmax {seed} 10", progress.Round(10, "2026-11-25T10:00:00+00:00"))
-            == ""
-        )
-    kept = progress.read().rounds
-    assert len(kept) == 30
-    assert list(kept)[-1] == "stable_softmax 39 10"
-
-
-def test_a_damaged_section_is_set_aside_in_words(progress_home):
-    progress_home.mkdir()
-    progress.path().write_text('{"schema": 1, "exercises": {}, "rounds": {"x": {"minutes": "ten"}}}')
-    coding = CodeRound(10, 0, "stable_softmax")
-    assert "your code rounds could not be read" in coding.message
-    assert not coding.resumed
+        keep("keep_round", f"stable_softmax {seed} 10", progress.Round(10, "2026-11-25T10:00:00+00:00"))
+    assert list(progress.read().rounds) == [f"stable_softmax {seed} 10" for seed in range(10, 40)]

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import builtins
 import csv
 import io
 import json
 import re
 import sqlite3
+import sys
 import zipfile
 
 import pytest
@@ -16,8 +16,14 @@ from amp_lessons import interview
 from amp_lessons._base.text import prose
 from amp_lessons.course.interview import exporting
 
-CHOSEN = [question for question in interview.QUESTIONS if question.topic in ("loss_scaling", "estimation")][
-    :8
+CHOSEN = [
+    interview.question(id)
+    for id in (
+        "loss_scaling.why",
+        "loss_scaling.two_optimizers",
+        "many_gpus.bf16_reduce",
+        "estimation.ridge_size",
+    )
 ]
 
 
@@ -30,15 +36,16 @@ def test_csv_holds_question_answer_and_what_the_proof_showed():
         assert row["proof"] == question.prove().cell
 
 
-def notes(path, folder):
-    """Read an Anki package as Anki does: a database in an archive."""
+def collection(path, folder):
+    """Read names of decks, and notes, as Anki does: from a database in an archive."""
     with zipfile.ZipFile(path) as archive:
         archive.extract("collection.anki2", folder)
     with sqlite3.connect(folder / "collection.anki2") as database:
-        models = json.loads(database.execute("select models from col").fetchone()[0])
+        models, decks = map(json.loads, database.execute("select models, decks from col").fetchone())
         found = database.execute("select guid, mid, flds from notes").fetchall()
     names = {id: [field["name"] for field in model["flds"]] for id, model in models.items()}
-    return {guid: dict(zip(names[str(mid)], flds.split("\x1f"), strict=True)) for guid, mid, flds in found}
+    notes = {guid: dict(zip(names[str(mid)], flds.split("\x1f"), strict=True)) for guid, mid, flds in found}
+    return {each["name"] for each in decks.values()}, notes
 
 
 def test_anki_gets_a_card_for_each_and_knows_it_again(tmp_path):
@@ -46,44 +53,26 @@ def test_anki_gets_a_card_for_each_and_knows_it_again(tmp_path):
     first, second = tmp_path / "first.apkg", tmp_path / "second.apkg"
     written = interview.write_anki(first, CHOSEN)
     interview.write_anki(second, CHOSEN)
-    found = notes(first, tmp_path)
-    assert len(found) == written
-    assert notes(second, tmp_path) == found
-    by_id = {each["id"]: each for each in found.values()}
-    why, question = by_id["loss_scaling.why"], interview.question("loss_scaling.why")
+    decks, notes = collection(first, tmp_path)
+    assert collection(second, tmp_path) == (decks, notes)
+    assert len(notes) == written
+    assert {"amp-lessons::many gpus", "amp-lessons::many gpus::points"} <= decks
+    by_id = {each["id"]: each for each in notes.values()}
+    why, question = by_id["loss_scaling.why"], CHOSEN[0]
     assert tuple(why) == exporting.FIELDS
     assert "<code>GradScaler</code>" in why["answer"]
     assert "assert " in why["proof"]
     guid = genanki.guid_for("amp-lessons", "loss_scaling.why")
-    assert found[guid] == why, "the note that older exports have written"
+    assert notes[guid] == why, "the note that older exports have written"
     hidden = by_id["loss_scaling.why points"]["back"]
     assert [f"{{{{c{i}::" in hidden for i in range(1, 6)] == [i <= len(question.points) for i in range(1, 6)]
     assert all(str(prose.as_html(belief)) in why["weak_answer"] for belief in question.wrong_beliefs)
     assert "People believe wrongly:" in why["weak_answer"]
     assert not any("belief" in id for id in by_id), "No. is no answer that one learns by heart"
-
-
-def test_a_topic_is_called_as_one_says_it_and_its_deck_too(tmp_path):
-    pytest.importorskip("genanki")
-    of_ranks = [interview.question("many_gpus.bf16_reduce")]
-    interview.write_anki(tmp_path / "cards.apkg", of_ranks)
-    assert {each["topic"] for each in notes(tmp_path / "cards.apkg", tmp_path).values()} == {"many gpus"}
-    with sqlite3.connect(tmp_path / "collection.anki2") as database:
-        decks = json.loads(database.execute("select decks from col").fetchone()[0])
-    names = {each["name"] for each in decks.values()}
-    assert {"amp-lessons::many gpus", "amp-lessons::many gpus::points"} <= names
-
-
-def test_what_follows_one_question_alone_is_a_card_and_numbers_are_rounded(tmp_path):
-    pytest.importorskip("genanki")
-    chosen = [interview.question(id) for id in ("loss_scaling.two_optimizers", "estimation.ridge_size")]
-    interview.write_anki(tmp_path / "cards.apkg", chosen)
-    by_id = {each["id"]: each for each in notes(tmp_path / "cards.apkg", tmp_path).values()}
-    assert (
-        "What if both losses share parameters?" in by_id["loss_scaling.two_optimizers follow-up 1"]["front"]
-    )
-    for card in by_id.values():
-        assert not re.search(r"\d\.\d{7,}", card.get("output", "")), card["id"]
+    assert by_id["many_gpus.bf16_reduce"]["topic"] == "many gpus"
+    shared = by_id["loss_scaling.two_optimizers follow-up 1"]["front"]
+    assert "What if both losses share parameters?" in shared
+    assert not any(re.search(r"\d\.\d{7,}", card.get("output", "")) for card in by_id.values())
 
 
 def test_a_path_is_tried_before_the_work_is_done(tmp_path, monkeypatch):
@@ -94,14 +83,7 @@ def test_a_path_is_tried_before_the_work_is_done(tmp_path, monkeypatch):
 
 
 def test_without_genanki_one_reads_how_to_get_it(tmp_path, monkeypatch):
-    real = builtins.__import__
-
-    def without(name, *rest, **more):
-        if name == "genanki":
-            raise ModuleNotFoundError(name)
-        return real(name, *rest, **more)
-
-    monkeypatch.setattr(builtins, "__import__", without)
+    monkeypatch.setitem(sys.modules, "genanki", None)
     with pytest.raises(exporting.MissingExtraError, match=r"pip install 'amp-lessons\[anki\]'"):
         interview.write_anki(tmp_path / "cards.apkg", CHOSEN)
     assert not (tmp_path / "cards.apkg").exists()

@@ -6,8 +6,8 @@ from datetime import date, datetime, timedelta
 
 import pytest
 
-from amp_lessons.course.interview.coding.rounds import CodeRound
-from amp_lessons.course.interview.designs import DESIGNS
+from amp_lessons.course.interview.bank import DESIGNS
+from amp_lessons.course.interview.code_rounds import CodeRound
 from amp_lessons.course.interview.plan import LEAST_MINUTES, plan
 from amp_lessons.course.routes.catalogue import route
 from amp_lessons.course.routes.stops import Core

@@ -9,7 +9,7 @@ import pytest
 
 from amp_lessons import views
 from amp_lessons.course import progress
-from amp_lessons.course.interview.coding import tasks
+from amp_lessons.course.interview import code_tasks as tasks
 from tests.course.views.hands import Clock, press, readable
 
 

@@ -16,6 +16,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from amp_lessons import autocast, formats
+from amp_lessons.course.interview.proofs.loss_scaling import _scaler, _step
 
 
 def _cuda(dtype: torch.dtype = torch.float16) -> Any:
@@ -27,29 +28,29 @@ def _refusal(call: Callable[[], object]) -> str:
     """What PyTorch says against a call; nothing where it makes it."""
     try:
         call()
-    except RuntimeError as error:
+    except (RuntimeError, TypeError, ValueError) as error:
         return str(error)
     return ""
 
 
-def what_it_does() -> dict[str, object]:
+def what_it_does() -> None:
     """Use autocast without a scaler, and a scaler without autocast, which skips a step of inf."""
     layer, inputs = nn.Linear(8, 8), torch.randn(4, 8)
     with torch.autocast("cpu", torch.bfloat16):
         output = layer(inputs)
+    assert output.dtype == torch.bfloat16
     F.mse_loss(output.float(), inputs).backward()  # no scaler anywhere
     assert layer.weight.grad is not None
     assert layer.weight.grad.count_nonzero() == 64
 
-    optimizer, scaler = torch.optim.SGD(layer.parameters(), lr=0.1), torch.amp.GradScaler("cpu")
+    optimizer, scaler = torch.optim.SGD(layer.parameters(), lr=0.1), _scaler()
     before, scale = layer.weight.clone(), scaler.get_scale()
     scaler.scale(math.inf * layer(inputs).sum()).backward()  # no autocast anywhere
     scaler.step(optimizer)
     assert torch.equal(layer.weight, before)
-    return {"output": str(output.dtype).removeprefix("torch."), "scale": f"{scale:.0f}"}
 
 
-def dtypes() -> dict[str, object]:
+def dtypes() -> None:
     """Ask for every dtype in a step under bf16 autocast, by CUDA's rules."""
     layer = nn.Linear(8, 4)
     optimizer = torch.optim.AdamW(layer.parameters())
@@ -60,14 +61,11 @@ def dtypes() -> dict[str, object]:
     optimizer.step()
     assert layer.weight.grad is not None
     assert optimizer.state[layer.weight]["exp_avg"].dtype == torch.float32
-    found = {"output": output, "loss": loss, "weight": layer.weight, "gradient": layer.weight.grad}
-    return {
-        name: str(each.dtype).removeprefix("torch.").replace("bfloat", "bf").replace("float", "fp")
-        for name, each in found.items()
-    }
+    assert output.dtype == torch.bfloat16
+    assert {each.dtype for each in (loss, layer.weight, layer.weight.grad)} == {torch.float32}
 
 
-def where_it_ends() -> dict[str, object]:
+def where_it_ends() -> None:
     """Compute a loss of 16-bit outputs inside autocast and outside of it, by CUDA's rules."""
     layer, inputs, targets = nn.Linear(64, 10), torch.randn(32, 64), torch.randint(10, (32,))
     with _cuda():
@@ -75,15 +73,14 @@ def where_it_ends() -> dict[str, object]:
         inside = F.cross_entropy(output, targets)
     outside = F.cross_entropy(output, targets)
     assert (inside.dtype, outside.dtype) == (torch.float32, torch.float16)
-    scale = torch.amp.GradScaler("cpu").get_scale()
+    scale = _scaler().get_scale()
     (gradient,) = torch.autograd.grad(outside * scale, output, retain_graph=True)
     assert not gradient.isfinite().all()
     (gradient,) = torch.autograd.grad(inside * scale, output)
     assert gradient.isfinite().all()
-    return {"inside": "fp32", "outside": "fp16", "scale": f"{scale:.0f}"}
 
 
-def lists() -> dict[str, object]:
+def lists() -> None:
     """Read CUDA's lists from PyTorch, and ask a product what autograd recorded."""
     rules = autocast.policy("cuda")
     lower = {name.partition(".")[0] for name, rule in rules.items() if rule.name == "LOWER_PRECISION"}
@@ -96,10 +93,9 @@ def lists() -> dict[str, object]:
     with torch.autocast("cpu", torch.bfloat16):
         product: Any = torch.ones(4, 4) @ weight
     assert product.grad_fn.next_functions[1][0].name() == "ToCopyBackward0"  # the cast, before the product
-    return {}
 
 
-def cpu_cuda() -> dict[str, object]:
+def cpu_cuda() -> None:
     """Ask both devices about the operations that are said to run in fp32."""
     said = {"softmax.int", "layer_norm", "group_norm", "exp", "log", "pow.Tensor_Scalar", "sum"}
     cuda, cpu = autocast.policy("cuda"), autocast.policy("cpu")
@@ -108,10 +104,9 @@ def cpu_cuda() -> dict[str, object]:
     half = torch.ones(4, 4).bfloat16()
     with torch.autocast("cpu", torch.bfloat16):
         assert F.layer_norm(half, (4,)).dtype == torch.bfloat16
-    return {"cpu": "bf16", "cuda": "fp32"}
 
 
-def bce() -> dict[str, object]:
+def bce() -> None:
     """Look at the gradient of a binary cross-entropy near certainty, of a probability and of a logit."""
     logit = torch.tensor(14.0, requires_grad=True)
     wrong, right = torch.zeros(()), torch.ones(())
@@ -125,14 +120,10 @@ def bce() -> dict[str, object]:
 
     (by_logit,) = torch.autograd.grad(F.binary_cross_entropy_with_logits(logit, wrong), logit)
     assert torch.isclose(by_logit, logit.sigmoid() - wrong)
-    return {
-        "logit": f"{logit.item():.0f}",
-        "by_probability": f"{by_probability:.1e}",
-        "largest": f"{torch.finfo(torch.float16).max:.0f}",
-    }
+    largest = torch.finfo(torch.float16).max
 
 
-def batch_norm() -> dict[str, object]:
+def batch_norm() -> None:
     """Give a batch norm 16-bit inputs under CUDA's rules, and ask what it returns and what it keeps."""
     layer, inputs = nn.BatchNorm1d(4), torch.ones(8, 4).half()
     with _cuda():
@@ -141,49 +132,44 @@ def batch_norm() -> dict[str, object]:
             torch.float32
         }
     assert {layer.state_dict()[name].dtype for name in ("weight", "running_mean")} == {torch.float32}
-    return {"in_and_out": "fp16", "kept": "fp32"}
 
 
-def cache() -> dict[str, object]:
+def _losses(steps: int, one_context: bool) -> list[float]:
+    """Train under autocast in so many steps, perhaps all of them in one more context; return their losses."""
+    torch.manual_seed(0)
+    layer, inputs, losses = nn.Linear(8, 1), torch.randn(32, 8), []
+    before, optimizer = layer.weight.detach().clone(), torch.optim.SGD(layer.parameters(), lr=0.1)
+    with torch.autocast("cpu", torch.bfloat16) if one_context else contextlib.nullcontext():
+        for _ in range(steps):
+            with torch.autocast("cpu", torch.bfloat16):
+                loss = F.mse_loss(layer(inputs), inputs[:, :1])
+            _step(optimizer, loss)
+            losses.append(loss.item())
+    assert not torch.equal(before, layer.weight)
+    return losses
+
+
+def cache() -> None:
     """Train inside one long autocast context, and inside one per step."""
-
-    def losses(one_context: bool) -> list[float]:
-        """Return the loss of every step."""
-        torch.manual_seed(0)
-        layer, inputs = nn.Linear(8, 1), torch.randn(32, 8)
-        optimizer = torch.optim.SGD(layer.parameters(), lr=0.1)
-        outer = torch.autocast("cpu", torch.bfloat16) if one_context else contextlib.nullcontext()
-        seen = []
-        with outer:
-            for _ in range(20):
-                with torch.autocast("cpu", torch.bfloat16):
-                    loss = F.mse_loss(layer(inputs), inputs[:, :1])
-                optimizer.zero_grad()
-                loss.backward()
-                optimizer.step()
-                seen.append(loss.item())
-        return seen
-
-    stale, right = losses(True), losses(False)
+    stale, right = (_losses(20, one_context) for one_context in (True, False))
     assert len(set(stale)) == 1  # every forward uses the copies of the first
     assert right[-1] < right[0] / 2
     assert "cache_enabled=False" in inspect.getsource(torch.cuda.make_graphed_callables)  # what it asks for
-    return {}
 
 
-def hand_written() -> dict[str, object]:
+def hand_written() -> None:
     """Square and average by hand, twice, and run both and PyTorch's layer norm by CUDA's rules."""
-    hidden = torch.full((2, 8), 300.0).half()
+    value = 300
+    hidden = torch.full((2, 8), float(value)).half()
     with _cuda():
         product = (hidden * hidden).mean(-1)
         power = hidden.pow(2).mean(-1)
         module = F.layer_norm(hidden, (8,))
     assert product.isinf().all()
     assert (product.dtype, power.dtype, module.dtype) == (torch.float16, torch.float32, torch.float32)
-    return {"value": 300, "product": "inf", "power": f"{power[0].item():.0f}"}
 
 
-def island() -> dict[str, object]:
+def island() -> None:
     """Keep a product out of autocast, without and with casting its inputs."""
     hidden, weight = torch.randn(8, 8).half(), torch.randn(8, 8)
     with torch.autocast("cpu", torch.float16):
@@ -193,10 +179,9 @@ def island() -> dict[str, object]:
             refusal = _refusal(lambda: hidden @ weight)
     assert (cast_only.dtype, inside.dtype) == (torch.float16, torch.float32)
     assert "dtype" in refusal
-    return {"without": "fp16", "with": "fp32"}
 
 
-def backward_inside() -> dict[str, object]:
+def backward_inside() -> None:
     """Run backward inside and outside autocast: for a plain model, and for one with an fp32 island."""
 
     def gradients(inside: bool, island: bool) -> Tensor:
@@ -214,10 +199,9 @@ def backward_inside() -> dict[str, object]:
     assert torch.equal(gradients(True, False), gradients(False, False))
     difference = formats.relative_error(gradients(True, True), gradients(False, True))
     assert 1e-4 < difference < 1e-2
-    return {}
 
 
-def threads() -> dict[str, object]:
+def threads() -> None:
     """Multiply inside autocast, in the thread that entered it and in another one."""
     found: dict[str, torch.dtype] = {}
     ones = torch.ones(4, 4)
@@ -232,10 +216,9 @@ def threads() -> dict[str, object]:
         worker.start()
         worker.join()
     assert found == {"here": torch.bfloat16, "there": torch.float32}
-    return {"here": "bf16", "there": "fp32"}
 
 
-def custom_function() -> dict[str, object]:
+def custom_function() -> None:
     """Multiply in an autograd function, without and with PyTorch's decorators, and in an operator."""
 
     class Plain(torch.autograd.Function):
@@ -281,10 +264,9 @@ def custom_function() -> dict[str, object]:
         torch.library.register_autocast("amp_lessons_proof::product", "cpu", torch.bfloat16)
         product(half, w)
     assert got == [torch.float32, torch.bfloat16]
-    return {"gradient": "bf16", "saved": "fp32", "inside": "fp32", "outside": "bf16"}
 
 
-def not_eligible() -> dict[str, object]:
+def not_eligible() -> None:
     """Find what autocast leaves alone: float64, what has a tensor to fill, another device."""
     double, single, result = torch.ones(4, 4, dtype=torch.float64), torch.ones(4, 4), torch.zeros(4, 4)
     mask = torch.tensor([True, False, True, False])
@@ -300,4 +282,3 @@ def not_eligible() -> dict[str, object]:
         warnings.simplefilter("ignore")
         with torch.autocast("cuda", torch.bfloat16):
             assert (single @ single).dtype == torch.float32
-    return {"sixty_four": "fp64", "in_place": "fp32", "product": "bf16"}

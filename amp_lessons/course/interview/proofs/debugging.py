@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import contextlib
 import math
 import warnings
 from collections.abc import Callable
-from typing import Any
 from unittest import mock
 
 import torch
@@ -15,15 +13,13 @@ from torch import Tensor, nn
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from amp_lessons import audit
+from amp_lessons.course.interview.proofs.autocast import _losses, _refusal
+from amp_lessons.course.interview.proofs.loss_scaling import _scaler, _skipped, _step, clip_order
 from amp_lessons.course.material import data, models
 from amp_lessons.formats import FORMATS
 
 
-def _scaler(**settings: Any) -> torch.amp.GradScaler:
-    return torch.amp.GradScaler("cpu", **settings)
-
-
-def poison() -> dict[str, object]:
+def poison() -> None:
     """Give a right loop and three wrong ones a clean batch, and one that overflows."""
 
     def trained(loop: str, *factors: float) -> tuple[float, float]:
@@ -44,16 +40,16 @@ def poison() -> dict[str, object]:
         return weight.item(), scaler.get_scale()
 
     start = _scaler().get_scale()
+    half = start / 2
     assert {trained(loop, 1.0)[0] for loop in ("right", "direct", "repaired", "without")} == {0.75}
-    assert trained("right", math.inf, 1.0) == (0.75, start / 2)
+    assert trained("right", math.inf, 1.0) == (0.75, half)
     assert all(math.isinf(trained(loop, math.inf)[0]) for loop in ("direct", "without"))
     weight, scale = trained("repaired", math.inf)
     assert weight != 1  # a step was made
     assert scale == start
-    return {"start": f"{start:.0f}", "half": f"{start / 2:.0f}"}
 
 
-def first_nan() -> dict[str, object]:
+def first_nan() -> None:
     """Find where the first inf of a forward pass comes from, by hooks, and repeat that in fp32."""
     up, square, magnitudes = nn.Linear(8, 8), nn.Linear(8, 8), list[float]()
     model = nn.Sequential(up, square, nn.Linear(8, 2))
@@ -72,19 +68,14 @@ def first_nan() -> dict[str, object]:
     assert finite(torch.float16) == [True, False, False]
     assert magnitudes[0] > 1e4  # grown before
     assert all(finite(torch.float32))
-    return {}
 
 
-def mask() -> dict[str, object]:
+def mask() -> None:
     """Mask attention scores in fp16 with -1e9, in the ways that people write it."""
     scores, hidden = torch.randn(2, 4).half(), torch.tensor([[False, False, True, True], [True] * 4])
-    refused = ""
-    try:
-        scores.masked_fill(hidden, -1e9)
-    except RuntimeError as error:
-        refused = str(error)
-    assert "without overflow" in refused
-    added = scores + hidden.half() * -1e9  # a product is not refused
+    masked = -1e9
+    assert "without overflow" in _refusal(lambda: scores.masked_fill(hidden, masked))
+    added = scores + hidden.half() * masked  # a product is not refused
     assert added.softmax(-1)[0].isfinite().all()  # harmless
     assert added.softmax(-1)[1].isnan().all()  # every position hidden
     lowest = torch.finfo(torch.float16).min
@@ -105,10 +96,9 @@ def mask() -> dict[str, object]:
         return max(saved)
 
     assert largest_saved(SDPBackend.MATH) == 64 * 64 > largest_saved(SDPBackend.FLASH_ATTENTION)
-    return {"mask": "-1e9", "lowest": f"{lowest:.0f}"}
 
 
-def average_stuck() -> dict[str, object]:
+def average_stuck() -> None:
     """Average weights that are 2, from 1 on, with a decay of 0.9999, in bf16 and fp32."""
     decay, steps = 0.9999, 20_000
 
@@ -119,71 +109,42 @@ def average_stuck() -> dict[str, object]:
         return average.item()
 
     stuck, right = averaged(torch.bfloat16), averaged(torch.float32)
-    half = FORMATS["bf16"].spacing(1.0) / 2
-    assert 1 - decay < half
-    return {
-        "decay": decay,
-        "steps": steps,
-        "stuck": f"{stuck:g}",
-        "right": f"{right:.2f}",
-        "half": f"{half:.4f}",
-        "step": f"{1 - decay:.4f}",
-    }
+    step, half = 1 - decay, FORMATS["bf16"].spacing(1.0) / 2
+    assert step < half
 
 
-def identical_epochs() -> dict[str, object]:
+def identical_epochs() -> None:
     """Make three epochs inside one autocast context: the weights change, the losses do not."""
-
-    def losses(outside: Any) -> list[float]:
-        torch.manual_seed(0)
-        layer, inputs = nn.Linear(8, 1), torch.randn(32, 8)
-        optimizer, seen = torch.optim.SGD(layer.parameters(), lr=0.1), []
-        before = layer.weight.detach().clone()
-        with outside:
-            for _ in range(3):
-                with torch.autocast("cpu", torch.bfloat16):
-                    optimizer.zero_grad()
-                    loss = F.mse_loss(layer(inputs), inputs[:, :1])
-                loss.backward()
-                optimizer.step()
-                seen.append(loss.item())
-        assert not torch.equal(before, layer.weight)
-        return seen
-
-    assert len(set(losses(torch.autocast("cpu", torch.bfloat16)))) == 1  # only the outermost exit clears it
-    assert len(set(losses(contextlib.nullcontext()))) == 3
-    return {}
+    assert len(set(_losses(3, one_context=True))) == 1  # only the outermost exit clears it
+    assert len(set(_losses(3, one_context=False))) == 3
 
 
-def only_fp16() -> dict[str, object]:
+def only_fp16() -> None:
     """Send trouble of range and of precision through fp32, bf16 and fp16."""
+    large, update = 1e5, 1e-3
     dtypes = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}
-    assert [name for name, dtype in dtypes.items() if torch.tensor(1e5).to(dtype).isinf()] == ["fp16"]
-    assert [name for name, dtype in dtypes.items() if torch.ones((), dtype=dtype) + 1e-3 == 1] == ["bf16"]
-    return {"large": "1e5", "update": "1e-3"}
+    assert [name for name, dtype in dtypes.items() if torch.tensor(large).to(dtype).isinf()] == ["fp16"]
+    assert [name for name, dtype in dtypes.items() if torch.ones((), dtype=dtype) + update == 1] == ["bf16"]
 
 
-def flat() -> dict[str, object]:
+def flat() -> None:
     """Discard what `scale` returns, or clip before unscaling: the update is too small by the scale."""
 
-    def moved(scaled: bool, clipped: bool = False) -> float:
+    def moved(scaled: bool) -> float:
         weight = nn.Parameter(torch.zeros(()))
         optimizer, scaler = torch.optim.SGD([weight], lr=1.0), _scaler()
         loss = weight * 1.0
         scaled_loss = scaler.scale(loss)
         (scaled_loss if scaled else loss).backward()
-        if clipped:
-            nn.utils.clip_grad_norm_([weight], 1.0)  # before it is unscaled
         scaler.step(optimizer)
         return -weight.item()
 
     scale = _scaler().get_scale()
     assert (moved(True), moved(False)) == (1, 1 / scale)
-    assert math.isclose(moved(True, clipped=True), 1 / scale, rel_tol=1e-5)
-    return {"factor": f"{scale:.0f}"}
+    clip_order()  # clipped before it is unscaled, an update is too small by the scale, too
 
 
-def weights_still() -> dict[str, object]:
+def weights_still() -> None:
     """Ask an audit which share of the weights a step leaves as they were, in fp32 and in bf16."""
     images, labels = (tensor[:64] for tensor in (data.digits().train.images, data.digits().train.labels))
 
@@ -193,19 +154,16 @@ def weights_still() -> dict[str, object]:
         optimizer = torch.optim.AdamW(model.parameters(), lr=rate, weight_decay=0.0)
         with audit.watch(model, every=1) as seen:
             for _ in range(2):
-                optimizer.zero_grad()
-                (factor * F.cross_entropy(model(images.to(dtype)).float(), labels)).backward()
-                optimizer.step()
+                _step(optimizer, factor * F.cross_entropy(model(images.to(dtype)).float(), labels))
         return max(layer.lost_update_fraction or 0 for layer in seen.layers.values())
 
     bf16 = lost(torch.bfloat16, 1e-5)
     assert bf16 > 0.5 > 0.02 > lost(torch.float32, 1e-5)
     assert abs(lost(torch.bfloat16, 1e-5, factor=64.0) - bf16) < 0.01  # whatever the loss is
     assert lost(torch.bfloat16, 1e-3) < 0.5 * bf16
-    return {}
 
 
-def jumping_norm() -> dict[str, object]:
+def jumping_norm() -> None:
     """Log the norm of gradients before and after they are unscaled, while the scale grows."""
     weight = nn.Parameter(torch.ones(()))
     optimizer, scaler = torch.optim.SGD([weight], lr=0.0), _scaler(init_scale=1024.0, growth_interval=2)
@@ -220,15 +178,9 @@ def jumping_norm() -> dict[str, object]:
         scaler.step(optimizer)
         scaler.update()
     assert after == [3, 3, 3]
-    return {
-        "scale": f"{scale:g}",
-        "true": f"{after[0]:g}",
-        "first": f"{before[0]:g}",
-        "second": f"{before[2]:g}",
-    }
 
 
-def anomaly() -> dict[str, object]:
+def anomaly() -> None:
     """Run an overflow that the scaler would skip, under anomaly detection; then one that stays inf."""
     weight = nn.Parameter(torch.zeros(()))
     scaler = _scaler()
@@ -237,11 +189,9 @@ def anomaly() -> dict[str, object]:
         """Go back through a product of fp16 numbers, one of them 0; return what was raised."""
         with torch.autograd.set_detect_anomaly(detect):
             hidden = weight.half() * torch.tensor([0.0, 1.0]).half()
-            try:
-                scaler.scale(100 * hidden.float().sum()).backward()  # overflows in fp16, then inf * 0
-            except RuntimeError as error:
-                return str(error)
-            return ""
+            return _refusal(
+                scaler.scale(100 * hidden.float().sum()).backward
+            )  # overflows in fp16, then inf * 0
 
     assert "'MulBackward0' returned nan values" in backward(True)
     optimizer = torch.optim.SGD([weight], lr=1.0)
@@ -250,10 +200,9 @@ def anomaly() -> dict[str, object]:
     assert weight == 0
     with torch.autograd.set_detect_anomaly(True):
         (weight * math.inf).backward()  # a gradient of inf passes: it looks for NaN
-    return {"looks": "nan"}
 
 
-def silent_cpu() -> dict[str, object]:
+def silent_cpu() -> None:
     """Ask for CUDA's scaler and autocast where there is no CUDA, or is none to be seen."""
     loss, ones = torch.ones((), requires_grad=True), torch.ones(2, 2)
     with (
@@ -270,10 +219,10 @@ def silent_cpu() -> dict[str, object]:
     scaler.update()  # before there was a step
     scaler.step(optimizer)  # and without an update
     assert torch.amp.GradScaler("cpu").is_enabled()
-    return {"scale": f"{scaler.get_scale():g}"}
+    scale = scaler.get_scale()
 
 
-def recreated() -> dict[str, object]:
+def recreated() -> None:
     """Make the scaler anew in every step, where batches bear a scale of 2^14."""
     bears, steps = 2.0**14, 15
 
@@ -282,22 +231,17 @@ def recreated() -> dict[str, object]:
         optimizer, scaler, count = torch.optim.SGD([weight], lr=1.0), _scaler(), 0
         for _ in range(steps):
             scaler = _scaler() if anew else scaler
-            before = scaler.get_scale()
-            optimizer.zero_grad()
-            scaler.scale(weight * (1.0 if before <= bears else math.inf)).backward()
-            scaler.step(optimizer)
-            scaler.update()
-            count += scaler.get_scale() < before
+            count += _skipped(optimizer, weight, scaler, bears)
         return count
 
     assert skipped(anew=True) == steps
-    return {"bears": f"{bears:.0f}", "start": f"{_scaler().get_scale():.0f}", "once": skipped(anew=False)}
+    start, once = _scaler().get_scale(), skipped(anew=False)
 
 
-def all_ignored() -> dict[str, object]:
+def all_ignored() -> None:
     """Take the loss of a batch whose every label is ignored, by PyTorch and by hand, and its gradients."""
-    labels = torch.full((4,), -100)
-    counted = labels != -100
+    label, labels = -100, torch.full((4,), -100)
+    counted = labels != label
     logits = torch.randn(4, 10, requires_grad=True)
     each = F.cross_entropy(logits, labels.clamp(min=0), reduction="none")
     whole, by_hand = F.cross_entropy(logits, labels), (each * counted).sum() / counted.sum()
@@ -305,10 +249,9 @@ def all_ignored() -> dict[str, object]:
     assert (torch.autograd.grad(whole, logits)[0] == 0).all()
     assert torch.autograd.grad(by_hand, logits)[0].isnan().all()
     assert safe == 0
-    return {"label": "-100", "loss": f"{whole.item():g}", "gradient": "zero"}
 
 
-def count_and_effect() -> dict[str, object]:
+def count_and_effect() -> None:
     """Count how many gradients vanish in fp16, and what share of their norm that was."""
     layers = [torch.randn(9000) * 1e-9, torch.randn(1000) * 1e-3]
     gradients = torch.cat(layers)
@@ -316,10 +259,9 @@ def count_and_effect() -> dict[str, object]:
     assert len(vanished) > 0.85 * len(gradients)
     assert vanished.norm() < 1e-4 * gradients.norm()
     assert [layer.half().count_nonzero() == 0 for layer in layers] == [True, False]  # one loses everything
-    return {}
 
 
-def where_hides() -> dict[str, object]:
+def where_hides() -> None:
     """Send a gradient through a ``torch.where`` around a log at zero, and through one more inside."""
 
     def guarded(p: Tensor) -> Tensor:
@@ -338,10 +280,9 @@ def where_hides() -> dict[str, object]:
         assert gradient(guarded_twice, 0.0, dtype, 1.0) == 0
     assert math.isfinite(gradient(guarded, tiny, torch.float32, 1.0))
     assert math.isnan(gradient(guarded, tiny, torch.float16, 1.0))  # it is zero there
-    return {"gradient": "nan", "tiny": f"{tiny:g}"}
 
 
-def lost_statistics() -> dict[str, object]:
+def lost_statistics() -> None:
     """Skip the step of a batch that overflows in front of a BatchNorm, train on, and evaluate."""
     first, norm = nn.Linear(8, 16), nn.BatchNorm1d(16, momentum=0.1)
     model = nn.Sequential(first, norm, nn.ReLU(), nn.Linear(16, 4))
@@ -352,10 +293,7 @@ def lost_statistics() -> dict[str, object]:
         inputs[0] *= factor
         with torch.autocast("cpu", torch.float16):
             loss = F.cross_entropy(model(inputs), torch.arange(16) % 4)
-        optimizer.zero_grad()
-        scaler.scale(loss).backward()
-        scaler.step(optimizer)
-        scaler.update()
+        _step(optimizer, loss, scaler)
         return loss.item()
 
     weights = first.weight.clone()
@@ -363,10 +301,10 @@ def lost_statistics() -> dict[str, object]:
     assert torch.equal(first.weight, weights)  # skipped
     assert all(math.isfinite(train(1.0)) for _ in range(20))
     assert model.eval()(torch.randn(4, 8)).isnan().all()
-    return {"kept": f"{1 - (norm.momentum or 0):.0%}"}
+    kept = 1 - (norm.momentum or 0)
 
 
-def loss_spikes() -> dict[str, object]:
+def loss_spikes() -> None:
     """Give Adam one large gradient after a calm stretch, with two betas, clipped and not."""
     beta1, slow, fast = 0.9, 0.999, 0.95
 
@@ -382,13 +320,7 @@ def loss_spikes() -> dict[str, object]:
         optimizer.step()
         return abs(weight.item() - before)
 
-    jumps = {beta2: jump(beta2, 1.0) for beta2 in (slow, fast)}
-    for beta2, each in jumps.items():
+    slow_jump, fast_jump = (jump(beta2, 1.0) for beta2 in (slow, fast))
+    for beta2, each in ((slow, slow_jump), (fast, fast_jump)):
         assert math.isclose(each, (1 - beta1) / (1 - beta2) ** 0.5, rel_tol=0.01)
     assert jump(slow, 2e-3) < 0.5  # clipped
-    return {
-        "slow": slow,
-        "fast": fast,
-        "slow_jump": f"{jumps[slow]:.1f}",
-        "fast_jump": f"{jumps[fast]:.1f}",
-    }

@@ -11,6 +11,11 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from amp_lessons import measure, parallel
+from amp_lessons.course.interview.proofs.language_models import (
+    batch_invariance,
+    importance_correction,
+    sequence_ratio,
+)
 from amp_lessons.formats import FORMATS
 
 
@@ -37,15 +42,21 @@ class _FusedNorm(nn.Module):
         return _Normalised.apply(x, self.weight)
 
 
+_WIDE = 4
+
+
 class _Block(nn.Module):
-    """A block of a decoder: attention and two layers of four times the width, each behind its norm."""
+    """A block of a decoder: attention and two layers of ``_WIDE`` times the width, each behind its norm."""
 
     def __init__(self, width: int, heads: int = 8, norm: Callable[[int], nn.Module] = _FusedNorm) -> None:
         super().__init__()
         self.heads = heads
         self.norms = nn.ModuleList(norm(width) for _ in range(2))
         self.qkv, self.out = nn.Linear(width, 3 * width, bias=False), nn.Linear(width, width, bias=False)
-        self.up, self.down = nn.Linear(width, 4 * width, bias=False), nn.Linear(4 * width, width, bias=False)
+        self.up, self.down = (
+            nn.Linear(width, _WIDE * width, bias=False),
+            nn.Linear(_WIDE * width, width, bias=False),
+        )
 
     def forward(self, x: Tensor) -> Tensor:
         parts = self.qkv(self.norms[0](x)).chunk(3, -1)
@@ -54,111 +65,77 @@ class _Block(nn.Module):
         return x + self.down(F.gelu(self.up(self.norms[1](x))))
 
 
-def pretrain() -> dict[str, object]:
+def pretrain() -> None:
     """Put 70 billion parameters on 512 GPUs: bytes, what crosses the nodes, and how often to save."""
-    parameters, gpus, layers, width, tokens, vocabulary = 70 * 10**9, 512, 80, 8192, 4096, 128_256
-    gpu, usable = measure.GPUS["H100 SXM"], 80  # GB, as it is sold
-
-    def held(stage: str) -> float:
-        return parallel.memory_per_rank(parameters, gpus, stage, "zero").total / 1e9
-
+    billions, gpus, layers, width, tokens, vocabulary = 70, 512, 80, 8192, 4096, 128_256
+    parameters, usable = billions * 10**9, 80  # GB, as an H100 is sold
+    rate = measure.GPUS["H100 SXM"].flop_per_s["bf16"] / 1e12  # TFLOP/s
+    total, stage_two, shard = (
+        parallel.memory_per_rank(parameters, gpus, stage, "zero").total / 1e9
+        for stage in ("ddp", "zero2", "zero3")
+    )
     assert torch.tensor(1.0).bfloat16() + 1e-3 == 1  # small updates vanish
     assert torch.tensor(tokens - 1.0).bfloat16().float() != tokens - 1  # positions need more digits
-    assert held("zero2") > usable > held("zero3")
+    assert stage_two > usable > shard
     unit = parameters // layers
     gathered = parallel.memory_per_rank(parameters, gpus, "fsdp2", "fp32", gathered_parameters=2 * unit)
+    with_unit = gathered.total / 1e9
     block_gradient, logits = 4 * unit / 1e9, 4 * tokens * vocabulary / 1e9
     # What a block keeps for the backward pass, by CUDA's kernels, in bytes per token and width.
-    x = torch.randn(1, 64, 128, dtype=torch.bfloat16, requires_grad=True)
+    x, wide = torch.randn(1, 64, 128, dtype=torch.bfloat16, requires_grad=True), _WIDE
     kept = sum(measure.saved_activation_bytes(_Block(128).bfloat16(), x).values()) / x.numel()
     activations, inputs = (each * tokens * width * layers / 1e9 for each in (kept, 2))
     on_top = block_gradient + 3 * logits  # logits, log-probabilities, gradient
-    assert inputs + gathered.total / 1e9 + on_top < usable < activations  # so blocks are computed again
+    assert inputs + with_unit + on_top < usable < activations  # so blocks are computed again
 
     # A reduction over all ranks, in bf16 and in fp32.
     gradients = parallel.rank_gradients(gpus)
     assert parallel.reduction(gradients, torch.float32).relative_error < 1e-5
     assert parallel.reduction(gradients, torch.bfloat16).size < 0.8  # towards less
 
-    # A step: six operations per parameter and token, recomputation makes eight; what each rank sends.
-    batch, share, link, node = 4_000_000, 0.4, 50e9, 8
-    compute_s = 8 * parameters * batch / (gpus * gpu.flop_per_s["bf16"] * share)
+    # A step: six operations per parameter and token, recomputation makes eight; what each rank sends, in GB.
+    millions, share, link, node = 4, 0.4, 50, 8
+    compute_s = 8 * parameters * millions * 1e6 / (gpus * rate * 1e12 * share)
     gather, scatter = (float(parallel.sent_bytes(name, 1, gpus)) for name in ("all-gather", "reduce-scatter"))
-    sent_bytes = parameters * (2 * 2 * gather + 4 * scatter)  # forward and backward, gradients
-    out_bytes = sent_bytes / node  # in a ring for each card one hop in eight leaves the node
-    sequences = round(batch / gpus / tokens)  # of a rank: as one micro-batch they are gathered for once
-    assert gathered.total / 1e9 + block_gradient + sequences * (inputs + 3 * logits) < usable / 2
-    assert out_bytes / link < compute_s / 5
-    hop_s, collectives = 5e-6, 3
-    latency_s = layers * collectives * (gpus - 1) * hop_s
+    sent = billions * (2 * 2 * gather + 4 * scatter)  # forward and backward, gradients
+    out = sent / node  # in a ring for each card one hop in eight leaves the node
+    sequences = round(millions * 1e6 / gpus / tokens)  # of a rank: in one micro-batch, gathered for once
+    assert with_unit + block_gradient + sequences * (inputs + 3 * logits) < usable / 2
+    sending_s = out / link
+    assert sending_s < compute_s / 5
+    hops, hop_us, collectives = gpus - 1, 5, 3
+    latency_s = layers * collectives * hops * hop_us / 1e6
 
     # What is saved: fp32 weights and both moments; the interval is Young's.
-    saved, per_node, between_s, update = 12 * parameters, 2e9, 8 * 3600, 1e-4
+    saved, per_node, hours, update = 12 * billions, 2, 8, 1e-4
     write_s = saved / (gpus / node * per_node)
+    every = math.sqrt(2 * write_s * hours * 3600) / 60
     weights = torch.randn(10_000)
     off = ((weights.bfloat16().float() - weights) / weights).abs().max().item()
-    assert off > 10 * update  # of a weight, as one step moves it: a checkpoint in bf16 takes steps back
-    return {
-        "parameters": parameters // 10**9,
-        "gpus": gpus,
-        "rate": f"{gpu.flop_per_s['bf16'] / 1e12:.0f}",
-        "layers": layers,
-        "width": width,
-        "tokens": tokens,
-        "total": f"{held('ddp'):,.0f}",
-        "stage_two": f"{held('zero2'):.0f}",
-        "shard": f"{held('zero3'):.1f}",
-        "with_unit": f"{gathered.total / 1e9:.1f}",
-        "block_gradient": f"{block_gradient:.1f}",
-        "vocabulary": f"{vocabulary:,}",
-        "logits": f"{logits:.1f}",
-        "kept": f"{kept:.0f}",
-        "wide": _Block(8).up.out_features // 8,
-        "activations": f"{activations:.0f}",
-        "inputs": f"{inputs:.1f}",
-        "sequences": sequences,
-        "sent": f"{sent_bytes / 1e9:.0f}",
-        "link": f"{link / 1e9:.0f}",
-        "out": f"{out_bytes / 1e9:.0f}",
-        "node": node,
-        "sending": f"{out_bytes / link:.1f}",
-        "computing": f"{compute_s:.0f}",
-        "hops": gpus - 1,
-        "hop": f"{hop_s * 1e6:g}",
-        "collectives": collectives,
-        "latency": f"{latency_s:.1f}",
-        "saved": f"{saved / 1e9:.0f}",
-        "batch": batch // 10**6,
-        "share": f"{share:.0%}",
-        "per_node": f"{per_node / 1e9:g}",
-        "steps": round(off / update),
-        "update": f"{update:.2%}",
-        "hours": between_s // 3600,
-        "writing": f"{write_s:.0f}",
-        "every": f"{math.sqrt(2 * write_s * between_s) / 60:.0f}",
-        "off": f"{off:.1%}",
-        "spacing": f"{FORMATS['bf16'].spacing(100.0):g}",
-        "logit": 100,
-    }
+    steps = round(off / update)
+    assert steps > 10  # of a weight, as one step moves it: a checkpoint in bf16 takes steps back
+    logit = 100
+    spacing = FORMATS["bf16"].spacing(float(logit))
 
 
-def serve() -> dict[str, object]:
+def serve() -> None:
     """Read 70 billion weights and a cache of keys and values for each token that is served."""
-    parameters, layers, kv_heads, head, most_ms = 70 * 10**9, 80, 8, 128, 20
+    billions, layers, kv_heads, head, most_ms = 70, 80, 8, 128, 20
     users, context, gpus, coarsest, finest = 32, 8192, 4, 128, 16
     gpu, usable = measure.GPUS["H100 SXM"], 80  # GB, as it is sold
+    bandwidth, rate = gpu.bytes_per_s / 1e12, gpu.flop_per_s["bf16"] / 1e12
     bits = {"bf16": 16.0, "fp8": 8.0, "int4": 4 + 16 / coarsest}  # an fp16 scale for each group of weights
-    gigabytes = {name: each * parameters / 8 / 1e9 for name, each in bits.items()}
+    gigabytes = {name: each * billions / 8 for name, each in bits.items()}
 
-    def reading_ms(amount: float) -> float:
-        return 1e12 * amount / gpu.bytes_per_s
-
-    read = {name: reading_ms(each) for name, each in gigabytes.items()}  # on one GPU
+    read = {name: each / bandwidth for name, each in gigabytes.items()}  # in ms, on one GPU
+    several = read["bf16"] / gpus
     assert gigabytes["bf16"] > usable > gigabytes["fp8"]
-    assert read["fp8"] > most_ms > max(read["int4"], read["bf16"] / gpus)
-    per_token = 2 * layers * kv_heads * head * 2  # keys and values, in bf16
-    cache = per_token * users * context / 1e9
-    room = 1e9 * (usable - gigabytes["fp8"]) / per_token  # beside FP8's weights, on one GPU
+    assert read["fp8"] > most_ms > max(read["int4"], several)
+    per_token = 2 * layers * kv_heads * head * 2 / 1e3  # keys and values, in bf16: kB
+    cache = per_token * users * context / 1e6
+    with_cache = (gigabytes["bf16"] + cache) / bandwidth / gpus
+    halved = with_cache / 2
+    room = round(1e6 * (usable - gigabytes["fp8"]) / per_token, -3)  # beside FP8's weights, on one GPU
     assert context < room < users * context
     assert gigabytes["bf16"] + cache < gpus * usable
     ridge = gpu.ridge_point("bf16")  # two operations for each weight of two bytes, for each user
@@ -168,47 +145,19 @@ def serve() -> dict[str, object]:
     for group in (coarsest, finest):
         assert (weights[:, 1:group] / (outlier / 7)).round().eq(0).float().mean() > 0.95
 
-    # The same products, summed in one piece and in four: which token is the largest?
-    start, head_weights = torch.randn(2048, 512).bfloat16(), torch.randn(512, 2000).bfloat16()
-
-    def logits(pieces: int) -> Tensor:
-        """Sum in fp32, as tensor cores do, piece by piece."""
-        parts = zip(start.float().chunk(pieces, -1), head_weights.float().chunk(pieces, 0), strict=True)
-        return torch.stack([a @ b for a, b in parts]).sum(0)
-
-    assert torch.equal(logits(1), logits(1))  # the same order gives the same bits
-    assert not torch.equal(logits(1).bfloat16(), logits(4).bfloat16())
-    in_bf16, in_fp32 = (each.topk(2).values.unbind(-1) for each in (logits(1).bfloat16(), logits(1)))
+    # The same products in another order of their sums: which token is the largest?
+    batch_invariance()  # the same order gives the same bits, another one others
+    logits = torch.randn(2048, 512).bfloat16().float() @ torch.randn(512, 2000).bfloat16().float()
+    in_bf16, in_fp32 = (each.topk(2).values.unbind(-1) for each in (logits.bfloat16(), logits))
     assert (in_bf16[0] == in_bf16[1]).any()
     assert (in_fp32[0] > in_fp32[1]).all()  # in fp32 ties are rare
-    return {
-        "parameters": parameters // 10**9,
-        "bandwidth": f"{gpu.bytes_per_s / 1e12:g}",
-        "rate": f"{gpu.flop_per_s['bf16'] / 1e12:.0f}",
-        "most": most_ms,
-        **{name: f"{each:.0f}" for name, each in gigabytes.items()},
-        **{f"read_{name}": f"{each:.0f}" for name, each in read.items()},
-        "read_several": f"{read['bf16'] / gpus:.0f}",
-        "room": f"{round(room, -3):,.0f}",
-        "limit": f"{FORMATS['fp8_e4m3'].max:g}",
-        "users": users,
-        "context": f"{context:,}",
-        "per_token": f"{per_token / 1e3:.0f}",
-        "cache": f"{cache:.0f}",
-        "with_cache": f"{reading_ms(gigabytes['bf16'] + cache) / gpus:.0f}",
-        "halved": f"{reading_ms(gigabytes['bf16'] + cache) / 2 / gpus:.0f}",
-        "batch": f"{ridge:.0f}",
-        "gpus": gpus,
-        "large_group": coarsest - 1,
-        "small_group": finest - 1,
-        "outlier": f"{outlier:g}",
-    }
+    large_group, small_group, limit = coarsest - 1, finest - 1, FORMATS["fp8_e4m3"].max
 
 
-def reinforce() -> dict[str, object]:
+def reinforce() -> None:
     """Compute the log-probabilities of tokens twice, as a trainer does and as an engine does."""
-    width, vocabulary, tokens, long = 256, 1000, 4000, 1000
-    layers = [torch.randn(width, width) / width**0.5 for _ in range(12)]
+    depth, width, vocabulary, tokens, long = 12, 256, 1000, 4000, 1000
+    layers = [torch.randn(width, width) / width**0.5 for _ in range(depth)]
     head, start = torch.randn(width, vocabulary) * 3 / width**0.5, torch.randn(tokens, width)
 
     def in_fp8(weight: Tensor) -> Tensor:
@@ -233,40 +182,21 @@ def reinforce() -> dict[str, object]:
         engine, trainer = log_probabilities(dtype, True, few_bits), log_probabilities(dtype, False)
         return (trainer - engine).gather(-1, drawn)[:, 0]
 
-    bf16, fp16, few = apart(torch.bfloat16), apart(torch.float16), apart(torch.bfloat16, few_bits=True)
-    assert 6 < bf16.std() / fp16.std() < 10  # three bits: a factor of eight
-    assert few.std() > 2 * bf16.std()
-    assert fp16.std() > 0  # smaller, not zero
-    ratios = bf16[torch.randint(tokens, (200, long))].sum(-1).exp()
+    in_bf16 = apart(torch.bfloat16)
+    bf16, fp16, few = (
+        each.std() for each in (in_bf16, apart(torch.float16), apart(torch.bfloat16, few_bits=True))
+    )
+    times, few_times = bf16 / fp16, few / bf16
+    assert 6 < times < 10  # three bits: a factor of eight
+    assert few_times > 2
+    assert fp16 > 0  # smaller, not zero
+    spread, spread_fp16 = bf16 * long**0.5, fp16 * long**0.5
+    ratios = in_bf16[torch.randint(tokens, (200, long))].sum(-1).exp()
 
-    # What a policy gradient makes of samples of another policy, on a bandit of four arms.
-    logits, reward = torch.tensor([0.0, 0.2, 0.4, 0.6]), torch.tensor([1.0, 0.3, 0.5, 0.2])
-    trained, sampled = logits.softmax(-1), (logits + torch.tensor([1.0, -1.0, 0.0, 0.5])).softmax(-1)
+    # What a policy gradient makes of samples of another policy.
+    importance_correction()  # weighed it is right on average; a cap brings some bias back, and calms it
+    sequence_ratio()  # weights of whole texts give the true gradient, those of tokens do not
 
-    def bias(weights: Tensor) -> float:
-        """Return how far a gradient is off whose samples are weighed so."""
-        true, here = ((each * reward) @ (torch.eye(4) - trained) for each in (trained, sampled * weights))
-        return ((here - true).norm() / true.norm()).item()
-
-    def variance(weights: Tensor) -> Tensor:
-        return (sampled * (weights * reward).square()).sum() - (sampled * weights * reward).sum().square()
-
-    ratio = trained / sampled
-    assert bias(ratio) < 1e-5  # in expectation
-    assert 0.01 < bias(ratio.clamp(max=1.5)) < bias(torch.ones(4))  # some of the bias is back
-    assert variance(ratio.clamp(max=1.5)) < variance(ratio)
     assert torch.tensor(1e-8).half() == 0 != torch.tensor(1e-8).bfloat16()  # fp16 needs a loss scale again
     assert torch.tensor(1e5).half().isinf()
-    return {
-        "layers": len(layers),
-        "width": width,
-        "bf16": f"{bf16.std():.1g}",
-        "fp16": f"{fp16.std():.1g}",
-        "few": f"{few.std():.1g}",
-        "few_times": f"{few.std() / bf16.std():.1f}",
-        "times": f"{bf16.std() / fp16.std():.0f}",
-        "long": f"{long:,}",
-        "spread": f"{bf16.std() * long**0.5:.2f}",
-        "spread_fp16": f"{fp16.std() * long**0.5:.2f}",
-        "worth": f"{ratios.sum() ** 2 / ratios.square().sum() / len(ratios):.0%}",
-    }
+    worth = ratios.sum() ** 2 / ratios.square().sum() / len(ratios)

@@ -13,6 +13,7 @@ import torch
 from torch import Tensor, nn
 
 from amp_lessons import formats
+from amp_lessons.course.interview.proofs.loss_scaling import _step
 from amp_lessons.formats import FORMATS
 
 _ASK = """
@@ -34,22 +35,14 @@ def _switches() -> dict[str, bool]:
     return json.loads(done.stdout)
 
 
-def fields() -> dict[str, object]:
+def fields() -> None:
     """Take the two 16-bit formats apart, and show what each of them loses first."""
     fp16, bf16 = FORMATS["fp16"], FORMATS["bf16"]
     assert torch.tensor(1e5).half().isinf() > torch.tensor(1e5).bfloat16().isinf()
     assert torch.ones((), dtype=torch.float16) + 3e-3 > 1 == torch.ones((), dtype=torch.bfloat16) + 3e-3
-    return {
-        "fp16": f"{fp16.exponent_bits} and {fp16.mantissa_bits}",
-        "bf16": f"{bf16.exponent_bits} and {bf16.mantissa_bits}",
-        "fp16_max": f"{fp16.max:.0f}",
-        "bf16_max": f"{bf16.max:.1e}",
-        "fp16_digits": f"{fp16.decimal_digits:.1f}",
-        "bf16_digits": f"{bf16.decimal_digits:.1f}",
-    }
 
 
-def fp16_or_bf16() -> dict[str, object]:
+def fp16_or_bf16() -> None:
     """Round the same values to both, and train under bf16 autocast and with bf16 weights."""
     values = torch.randn(10_000)
     errors = [formats.relative_error(values.to(d).float(), values) for d in (torch.bfloat16, torch.float16)]
@@ -63,18 +56,16 @@ def fp16_or_bf16() -> dict[str, object]:
         for _ in range(100):
             with torch.autocast("cpu", torch.bfloat16, enabled=mixed):
                 output = layer(inputs.to(weights)).float()
-            optimizer.zero_grad()
-            (output - inputs.sum(1, keepdim=True)).square().mean().backward()
-            optimizer.step()
+            _step(optimizer, (output - inputs.sum(1, keepdim=True)).square().mean())
         return layer.weight.detach().float() - start
 
     exact = moved(False, torch.float32)
     assert formats.relative_error(moved(True, torch.float32), exact) < 0.01  # bf16 in between is harmless
     assert formats.relative_error(moved(False, torch.bfloat16), exact) > 0.5  # bf16 weights are not
-    return {"ratio": f"{errors[0] / errors[1]:.0f}"}
+    ratio = errors[0] / errors[1]
 
 
-def masters() -> dict[str, object]:
+def masters() -> None:
     """Make a thousand small updates of a weight: in bf16, with a loss scale, and with an fp32 master."""
     update, steps = 1e-3, 1000
     weight, master = torch.ones((), dtype=torch.bfloat16), torch.ones(())
@@ -89,16 +80,10 @@ def masters() -> dict[str, object]:
     scaler.scale(scaled * 1).backward()
     scaler.step(torch.optim.SGD([scaled], lr=update))
     assert scaled == 1  # scaling the loss does not help
-    return {
-        "update": update,
-        "steps": steps,
-        "half_spacing": f"{half_spacing:.4f}",
-        "plain": weight.item(),
-        "master": master.bfloat16().item(),
-    }
+    with_master = master.bfloat16()
 
 
-def subnormals() -> dict[str, object]:
+def subnormals() -> None:
     """Count the significant bits that fp16 has left for smaller and smaller numbers."""
     fp16 = FORMATS["fp16"]
 
@@ -109,17 +94,10 @@ def subnormals() -> dict[str, object]:
     fading = [worst_error(2.0**power, 2.0 ** (power + 1)) for power in range(-14, -24, -1)]
     assert fading == sorted(fading)  # bit by bit, and not at an edge
     at = 1e-7
-    return {
-        "normal": f"{fp16.smallest_normal:.1e}",
-        "last": f"{fp16.smallest_subnormal:.0e}",
-        "normal_error": f"{fading[0]:.2%}",
-        "deep_error": f"{worst_error(0.8 * at, 1.2 * at):.0%}",
-        "at": f"{at:.0e}",
-        "largest": f"{fp16.max:.0f}",
-    }
+    deep_error = worst_error(0.8 * at, 1.2 * at)
 
 
-def tf32() -> dict[str, object]:
+def tf32() -> None:
     """Ask a fresh PyTorch for TF32's switches, and multiply fp32 matrices by products of bf16."""
     tf32, bf16, fp32 = FORMATS["tf32"], FORMATS["bf16"], FORMATS["fp32"]
     switches = _switches()
@@ -134,22 +112,15 @@ def tf32() -> dict[str, object]:
         return pieces
 
     a, b = torch.randn(2, 256, 256)
-    products = [left @ right for left in in_bf16(a) for right in in_bf16(b)]
+    partial = [left @ right for left in in_bf16(a) for right in in_bf16(b)]
+    products = len(partial)
     exact = a.double() @ b.double()
-    emulated = formats.relative_error(torch.stack(products).sum(0), exact)
+    emulated = formats.relative_error(torch.stack(partial).sum(0), exact)
     assert emulated < 2 * formats.relative_error(a @ b, exact)
-    return {
-        "exponent": tf32.exponent_bits,
-        "mantissa": tf32.mantissa_bits,
-        "bytes": torch.float32.itemsize,
-        "pieces": "three",
-        "digits": bf16.mantissa_bits + 1,
-        "all": fp32.mantissa_bits + 1,
-        "products": len(products),
-    }
+    digits, all_digits = bf16.mantissa_bits + 1, fp32.mantissa_bits + 1
 
 
-def stagnation() -> dict[str, object]:
+def stagnation() -> None:
     """Count by adding one, in 16 bits and in fp32."""
     steps, counted = 5000, {}
     for name, dtype in (("bf16", torch.bfloat16), ("fp16", torch.float16)):
@@ -161,24 +132,19 @@ def stagnation() -> dict[str, object]:
         assert in_one_tensor == torch.tensor(float(steps)).to(dtype)  # rounded once: its parts were fp32
     end = torch.tensor(2.0**24)
     assert end + 1 == end > end - 1
-    return {
-        "bf16": f"{counted['bf16']:.0f}",
-        "fp16": f"{counted['fp16']:.0f}",
-        "fp32": f"{end.item():.0f}",
-    }
 
 
-def kahan_or_stochastic() -> dict[str, object]:
+def kahan_or_stochastic() -> None:
     """Add small updates to bf16 weights: with a compensation, and with random rounding."""
     weight, lost = torch.ones((), dtype=torch.bfloat16), torch.zeros((), dtype=torch.bfloat16)
-    plain, update, steps = weight.clone(), torch.tensor(1e-3).bfloat16(), 1000
+    plain, update, steps = weight.clone(), 1e-3, 1000
     for _ in range(steps):
         plain += update
-        corrected = update - lost
+        corrected = torch.tensor(update).bfloat16() - lost
         after = weight + corrected
         weight, lost = after, (after - weight) - corrected  # both are bf16
     draw = torch.Generator().manual_seed(0)
-    updates = torch.full((steps, 200), 1e-3)
+    updates = torch.full((steps, 200), update)
     ends = formats.running_sum(updates, FORMATS["bf16"], "stochastic", start=1.0, generator=draw)[-1]
     assert abs(ends.mean() - 2) < 0.02 < ends.std()  # right on average, and noisy
 
@@ -192,21 +158,14 @@ def kahan_or_stochastic() -> dict[str, object]:
     assert abs(up.float().mean() - 0.3) < 0.01  # the part of the gap that is covered
     nans = torch.tensor([0x7F800001], dtype=torch.int32).view(torch.float32)
     assert stochastic(nans).isinf()
-    return {
-        "steps": steps,
-        "update": 1e-3,
-        "extra": lost.itemsize,
-        "kahan": weight.item(),
-        "plain": plain.item(),
-    }
 
 
-def accumulate() -> dict[str, object]:
+def accumulate() -> None:
     """Multiply bf16 matrices with sums kept in fp32, and with sums kept in bf16."""
-    length = 4096
+    length, wide = 4096, 1e-5
     a, b = torch.rand(4, length).bfloat16(), torch.rand(length, 4).bfloat16()
     exact = a.double() @ b.double()
-    assert formats.relative_error(a.float() @ b.float(), exact) < 1e-5
+    assert formats.relative_error(a.float() @ b.float(), exact) < wide
     total = torch.zeros(4, 4, dtype=torch.bfloat16)
     for k in range(length):
         product = a[:, k : k + 1] * b[k : k + 1]
@@ -214,12 +173,12 @@ def accumulate() -> dict[str, object]:
     assert torch.equal(total + product, total)  # it stands: products are too small to change it
     assert _switches()["bf16"]  # partial sums of a split product may be rounded, unless one says no
     narrow = formats.relative_error(total.float(), exact)
-    return {"length": length, "wide": "1e-5", "narrow": f"{narrow:.0%}"}
 
 
-def positions() -> dict[str, object]:
+def positions() -> None:
     """Number the tokens of a sequence in bf16, and turn the numbers into angles."""
-    numbers = torch.arange(8192)
+    tokens = 8192
+    numbers = torch.arange(tokens)
     exact = next(n for n in range(5000) if torch.tensor(n + 1).bfloat16().item() != n + 1)
     frequencies = 10_000 ** -(torch.arange(0, 64, 2) / 64)  # of which the first is one
     phase = (numbers.bfloat16().float() - numbers).abs().max().item()
@@ -230,10 +189,9 @@ def positions() -> dict[str, object]:
     assert (cast_down - right).abs().max() > math.pi
     rounded = frequencies.bfloat16().float()  # as a buffer of the model: no cast brings it back
     assert (column * rounded - right).abs().max() > math.pi
-    return {"bf16_exact": exact, "tokens": len(numbers), "phase": f"{phase:.0f}"}
 
 
-def norm_overflow() -> dict[str, object]:
+def norm_overflow() -> None:
     """Take the mean of squares in fp16, by hand, and PyTorch's own norm."""
     values, limit, largest = torch.ones(10).half(), 2.0**8, torch.finfo(torch.float16).max
     values[0] = 300
@@ -242,10 +200,9 @@ def norm_overflow() -> dict[str, object]:
     assert torch.rms_norm(values, (10,)).isfinite().all()
     below, at = torch.tensor([limit - 0.125, limit]).half() ** 2  # neighbours
     assert at.isinf() > below.isinf()
-    return {"largest": f"{largest:.0f}", "limit": f"{limit:.0f}"}
 
 
-def softmax() -> dict[str, object]:
+def softmax() -> None:
     """Take a softmax in fp16 with and without subtracting the largest logit, and of a row of -inf."""
     logits = torch.tensor([12.0, 11.0, 1.0]).half()
     limit = math.log(torch.finfo(torch.float16).max)
@@ -258,13 +215,13 @@ def softmax() -> dict[str, object]:
         assert row.log_softmax(0).isnan().any()
     query = torch.full((64,), 40.0).half()
     assert (query @ query / 8).isinf() > (query / 8 @ query).isinf()  # scaled before the product
-    return {"limit": f"{limit:.1f}", "logit": f"{logits[0].item():.0f}"}
 
 
-def epsilon() -> dict[str, object]:
+def epsilon() -> None:
     """Put 1e-8 into fp16, and into Adam on fp16 weights; then raise it."""
-    zero = torch.zeros((), dtype=torch.float16)
-    assert (zero / (zero + 1e-8)).isnan()
+    zero, eps = torch.zeros((), dtype=torch.float16), 1e-8
+    assert (zero / (zero + eps)).isnan()
+    smallest = FORMATS["fp16"].smallest_subnormal
 
     def stepped(dtype: torch.dtype = torch.float16, gradient: float = 0, **options: Any) -> Tensor:
         weight = nn.Parameter(torch.ones(1, dtype=dtype))
@@ -276,17 +233,11 @@ def epsilon() -> dict[str, object]:
     assert stepped(foreach=True).isnan()
     assert stepped(fused=True) == 1
     raised, small = 1e-4, 1e-5
-    usual, damped = (1 - stepped(torch.float32, small, eps=each) for each in (1e-8, raised))
-    return {
-        "eps": "1e-8",
-        "smallest": f"{FORMATS['fp16'].smallest_subnormal:.0e}",
-        "raised": "1e-4",
-        "small": "1e-5",
-        "share": f"{(damped / usual).item():.0%}",
-    }
+    usual, damped = (1 - stepped(torch.float32, small, eps=each) for each in (eps, raised))
+    share = (damped / usual).item()
 
 
-def too_large() -> dict[str, object]:
+def too_large() -> None:
     """Cast 70,000 to the small formats."""
     value, first_inf = torch.tensor(70_000.0), 65520
     below, at = torch.tensor([first_inf - 0.01, first_inf]).half()
@@ -295,15 +246,10 @@ def too_large() -> dict[str, object]:
     assert value.to(torch.float8_e5m2).float().isinf()
     e4m3 = value.to(torch.float8_e4m3fn).float().item()
     assert math.isnan(e4m3) or e4m3 == FORMATS["fp8_e4m3"].max  # which of them depends on the version
-    return {
-        "largest": f"{torch.finfo(torch.float16).max:.0f}",
-        "first_inf": first_inf,
-        "bf16": f"{value.bfloat16().item():.0f}",
-        "e4m3": f"{e4m3:g}",
-    }
+    largest, bf16 = torch.finfo(torch.float16).max, value.bfloat16()
 
 
-def cancellation() -> dict[str, object]:
+def cancellation() -> None:
     """Compute a variance as a mean of squares less a squared mean, in bf16 and in fp32."""
     mean, noise = 30.0, 0.5 * torch.randn(100_000)
     values = (mean + noise).bfloat16()
@@ -312,7 +258,8 @@ def cancellation() -> dict[str, object]:
     def by_squares(x: Tensor) -> float:
         return ((x * x).mean() - x.mean() * x.mean()).item()
 
-    spacing = FORMATS["bf16"].spacing(mean**2)
+    square = mean**2
+    spacing = FORMATS["bf16"].spacing(square)
     assert true < spacing
     assert abs(by_squares(values) / true - 1) >= 1  # wrong by as much as itself, or more
     assert by_squares((mean + 0.07 + noise).bfloat16()) < 0
@@ -323,19 +270,10 @@ def cancellation() -> dict[str, object]:
     numerical = ((at + step) ** 2 - at**2).item() / step
     metres = 500_000 + 100 * torch.rand(1000)
     assert metres.bfloat16().unique().numel() == 1 < (metres - metres.mean()).bfloat16().unique().numel()
-    return {
-        "mean": f"{mean:g}",
-        "true": f"{true:.2f}",
-        "square": f"{mean**2:.0f}",
-        "spacing": f"{spacing:g}",
-        "at": f"{at:g}",
-        "step": f"{step:g}",
-        "numerical": f"{numerical:g}",
-        "derivative": f"{torch.autograd.functional.jacobian(torch.square, at.float()).item():g}",
-    }
+    derivative = torch.autograd.functional.jacobian(torch.square, at.float()).item()
 
 
-def second_moment() -> dict[str, object]:
+def second_moment() -> None:
     """Keep Adam's second moment in 16 bits: what range loses, what precision loses, what epsilon does."""
     gradient, epsilon = 1e-4, 1e-8
 
@@ -344,16 +282,9 @@ def second_moment() -> dict[str, object]:
 
     square = torch.tensor(gradient).square()
     assert square.half() == 0 < square.bfloat16()
-    larger = step(square.half(), gradient) / step(square, gradient)
+    larger = round(step(square.half(), gradient) / step(square, gradient), -3)
     assert abs(step(torch.tensor(epsilon).square(), epsilon) - 0.5) < 1e-3  # a gradient as large as epsilon
     slow, fast = 0.999, 0.95
     moments = torch.linspace(1, 2, 100).bfloat16()
     assert torch.equal(slow * moments, moments)  # not even where gradients are zero
     assert (fast * moments < moments).all()
-    return {
-        "gradient": f"10^{math.log10(gradient):.0f}",
-        "epsilon": f"10^{math.log10(epsilon):.0f}",
-        "larger": f"{round(larger, -3):,.0f}",
-        "slow": slow,
-        "fast": fast,
-    }

@@ -15,20 +15,14 @@ from amp_lessons.formats import BLOCK_FORMATS, FORMATS
 _E4M3, _E5M2, _E2M1 = FORMATS["fp8_e4m3"], FORMATS["fp8_e5m2"], FORMATS["fp4_e2m1"]
 
 
-def eight_bits() -> dict[str, object]:
+def eight_bits() -> None:
     """Compare what the two 8-bit formats reach, and how fine they are."""
-    codes = torch.arange(256, dtype=torch.uint8)
+    e4m3, e5m2, codes = _E4M3, _E5M2, torch.arange(256, dtype=torch.uint8)
     infinite = [codes.view(dtype).float().isinf().sum() for dtype in (torch.float8_e4m3fn, torch.float8_e5m2)]
     assert infinite == [0, 2]
-    return {
-        "e4m3": f"{_E4M3.max:g}",
-        "e5m2": f"{_E5M2.max:g}",
-        "e4m3_step": f"{_E4M3.epsilon:.1%}",
-        "e5m2_step": f"{_E5M2.epsilon:.1%}",
-    }
 
 
-def which_where() -> dict[str, object]:
+def which_where() -> None:
     """Cast values of wide and of narrow range to both formats, with one scale and with one per block."""
     narrow = torch.randn(1, 4096)
     wide = torch.randn(1, 4096) * torch.logspace(-7, 0, 4096)  # neighbours are alike
@@ -42,10 +36,9 @@ def which_where() -> dict[str, object]:
     assert zeros(_E4M3) > 2 * zeros(_E5M2)
     assert zeros(_E4M3, block=(1, 32)) == 0
     errors = [formats.relative_error(cast(narrow, element), narrow) for element in (_E4M3, _E5M2)]
-    return {"e4m3": f"{errors[0]:.1%}", "e5m2": f"{errors[1]:.1%}"}
 
 
-def scaling() -> dict[str, object]:
+def scaling() -> None:
     """Cast small gradients to E5M2 without a scale and with one, multiply, and pass through fp16 before."""
     gradients, weights = torch.randn(100, 100) * 1e-6, torch.randn(100, 100)
     assert gradients.to(torch.float8_e5m2).float().count_nonzero() == 0
@@ -55,10 +48,9 @@ def scaling() -> dict[str, object]:
     assert formats.relative_error(product, gradients @ weights) < 0.1
     assert not (gradients / 1000).half().any()  # of 1e-9, without a loss scale
     assert (gradients / 1000).bfloat16().all()
-    return {}
 
 
-def delayed() -> dict[str, object]:
+def delayed() -> None:
     """Scale a tensor that has grown tenfold by its magnitude of the step before; gather shards in FP8."""
     count, growth = 4096, 10
     earlier, now = torch.randn(count), growth * torch.randn(count)
@@ -71,34 +63,22 @@ def delayed() -> dict[str, object]:
     added = (codes[0].values.float() + codes[1].values.float()) * codes[0].scales.squeeze()
     assert formats.relative_error(added, ranks[0] + ranks[1]) > 0.5
     assert fp8.quantize(ranks[1], fp8.Cast(_E4M3), amax=ranks[0].abs().max()).saturated  # cut off
-    return {
-        "history": f"{fp8.RECIPES['delayed'].amax_history:,}",
-        "count": f"{count:,}",
-        "growth": growth,
-        "clipped": f"{stale.saturated / count:.0%}",
-    }
+    clipped = stale.saturated / count
 
 
-def accumulator() -> dict[str, object]:
+def accumulator() -> None:
     """Add up long dot products of E4M3 numbers in 14 bits, with and without promotion to fp32."""
-    bits, every = 14, 128
+    length, bits, every = 4096, 14, 128
     register, with_promotion = fp8.Accumulation(bits), fp8.Accumulation(bits, every)
-    positive, any_sign = fp8.long_sums(4096, positive=True), fp8.long_sums(4096)
+    positive, any_sign = fp8.long_sums(length, positive=True), fp8.long_sums(length)
     narrow, promoted = (positive.errors(each)[-1] for each in (register, with_promotion))
     assert narrow > 5 * promoted
     assert narrow > 10 * any_sign.errors(register)[-1]  # positive values show it most
     sums = fp8.accumulate(positive.left, positive.right, register)
     assert (sums < positive.exact[-1]).all()  # towards zero
-    return {
-        "length": positive.lengths[-1],
-        "bits": bits,
-        "narrow": f"{narrow:.1%}",
-        "every": every,
-        "promoted": f"{promoted:.2%}",
-    }
 
 
-def memory() -> dict[str, object]:
+def memory() -> None:
     """Weigh the training of a layer in FP8, and what it keeps of its input."""
     layer = nn.Sequential(nn.Linear(512, 512, bias=False))
     converted = fp8.convert(copy.deepcopy(layer), "tensorwise", keep=())
@@ -113,23 +93,20 @@ def memory() -> dict[str, object]:
     assert sent is not None
     _, block = sent.left.block
     assert block is not None
-    return {
-        "block": block,
-        "share": f"{(1 + 4 / block) / 2:.0%}",  # with scales in fp32
-        "per_parameter": f"{(weight.nbytes + weight.grad.nbytes + state) / weight.numel():g}",
-        "copy": torch.float8_e4m3fn.itemsize,
-        "inference": f"{torch.float8_e4m3fn.itemsize / torch.bfloat16.itemsize:.0%}",
-    }
+    share = (1 + 4 / block) / 2
+    per_parameter = (weight.nbytes + weight.grad.nbytes + state) / weight.numel()
+    inference = torch.float8_e4m3fn.itemsize / torch.bfloat16.itemsize
 
 
-def granularity() -> dict[str, object]:
+def granularity() -> None:
     """Quantise a tensor with one outlier to E2M1, with scales per tensor, row and block; tokens by tiles."""
-    outlier, tensor = 1000, torch.randn(64, 512)
+    outlier, block, tensor = 1000, 16, torch.randn(64, 512)
     tensor[3, 5] = outlier
     casts = {name: fp8.quantize(tensor, cast) for name, cast in fp8.granularities(_E2M1).items()}
     lost = {name: (each.underflowed or 0) / tensor.numel() for name, each in casts.items()}
     assert lost["tensor"] > 0.99
-    assert lost["1 × 16"] < lost["row"] < 0.3
+    assert lost[f"1 × {block}"] < lost["row"] < 0.3
+    bits = 8 * casts[f"1 × {block}"].bytes_of_scales / tensor.numel()
     by_row = fp8.quantize(tensor, fp8.granularities(_E4M3)["row"])
     assert (by_row.underflowed or 0) < 0.001 * tensor.numel()  # in eight bits a row is enough here
 
@@ -138,21 +115,14 @@ def granularity() -> dict[str, object]:
     others = torch.arange(tile) != 7
     square, row = (fp8.quantize(tokens, fp8.Cast(_E4M3, (n, tile))).dequantize()[others] for n in (tile, 1))
     assert (square - tokens[others]).norm() > 3 * (row - tokens[others]).norm()
-    return {
-        "tile": tile,
-        "outlier": outlier,
-        "tensor": f"{lost['tensor']:.0%}",
-        "block": 16,
-        "bits": f"{8 * casts['1 × 16'].bytes_of_scales / tensor.numel():.1f}",
-    }
 
 
-def block_formats() -> dict[str, object]:
+def block_formats() -> None:
     """Quantise the same tensor to MXFP8, MXFP4 and NVFP4; train a layer in NVFP4 with one side in full."""
     tensor = torch.randn(256, 1024)
-    bits = [
-        BLOCK_FORMATS[name].quantize(tensor).bits_per_element for name in ("mxfp8_e4m3", "mxfp4", "nvfp4")
-    ]
+    names = ("mxfp8_e4m3", "mxfp4", "nvfp4")
+    bits = [BLOCK_FORMATS[name].quantize(tensor).bits_per_element for name in names]
+    _, mx_block, nv_block = (BLOCK_FORMATS[name].block_size for name in names)
     plain, inputs = nn.Sequential(nn.Linear(256, 256, bias=False)), torch.randn(64, 256)
     recipe = fp8.RECIPES["nvfp4"]
 
@@ -162,16 +132,9 @@ def block_formats() -> dict[str, object]:
 
     assert off(replace(recipe, input_gradient=None, weight_gradient=None)) > 0.05  # the loss itself is off
     assert off(replace(recipe, output=None)) == 0
-    return {
-        "mx_block": BLOCK_FORMATS["mxfp4"].block_size,
-        "nv_block": BLOCK_FORMATS["nvfp4"].block_size,
-        "mxfp8_bits": f"{bits[0]:.2f}",
-        "mx_bits": f"{bits[1]:.2f}",
-        "nv_bits": f"{bits[2]:.1f}",
-    }
 
 
-def transposed() -> dict[str, object]:
+def transposed() -> None:
     """Quantise a matrix along its rows, and then along its columns."""
     matrix = torch.randn(64, 64)
     cast = fp8.Cast(_E2M1, (1, 16), scale=_E4M3, has_tensor_scale=True)  # NVFP4
@@ -186,12 +149,12 @@ def transposed() -> dict[str, object]:
     assert twice > once
     squares = fp8.quantize(matrix, replace(cast, block=(16, 16)))
     assert torch.equal(squares.transposed().dequantize(), squares.dequantize().t())  # the same numbers
-    return {"once": f"{once:.1%}", "twice": f"{twice:.1%}"}
 
 
-def stochastic() -> dict[str, object]:
+def stochastic() -> None:
     """Round gradients below half a step of E2M1, to nearest and at random."""
-    value, values, draw = 0.2, torch.randn(100_000), torch.Generator().manual_seed(0)
+    value, smallest = 0.2, _E2M1.smallest_subnormal
+    values, draw = torch.randn(100_000), torch.Generator().manual_seed(0)
     steady = torch.full((100_000,), value)
     assert _E2M1.quantize(steady).count_nonzero() == 0
     random = _E2M1.round_stochastically(steady, draw)
@@ -201,15 +164,9 @@ def stochastic() -> dict[str, object]:
         formats.relative_error(rounded, values)
         for rounded in (_E2M1.quantize(values), _E2M1.round_stochastically(values, draw))
     )
-    return {
-        "value": value,
-        "smallest": f"{_E2M1.smallest_subnormal:g}",
-        "nearest": f"{nearest:.0%}",
-        "drawn": f"{drawn:.0%}",
-    }
 
 
-def shared_exponent() -> dict[str, object]:
+def shared_exponent() -> None:
     """Choose a block's power-of-two scale by three rules, for the worst largest value."""
 
     def worst(rule: str) -> float:
@@ -221,10 +178,9 @@ def shared_exponent() -> dict[str, object]:
 
     nearest, floor, up = worst("nearest"), worst("floor"), worst("up")
     assert nearest > floor > up
-    return {"nearest": f"{nearest:.0%}", "floor": f"{floor:.1%}", "up": f"{up:.0%}"}
 
 
-def speed() -> dict[str, object]:
+def speed() -> None:
     """Halve the time of the products, add that of the casts, and see what is left of the step."""
     sheet = measure.GPUS["H100 SXM"].flop_per_s
     factor = sheet["fp8_e4m3"] / sheet["bf16"]
@@ -232,14 +188,6 @@ def speed() -> dict[str, object]:
     def step(share: float, casts: float) -> float:
         return 1 / (1 - share + share / factor + casts)
 
-    typical, small = step(0.6, 0.1), step(0.3, 0.2)
+    (large_share, few), (less, more) = (0.6, 0.1), (0.3, 0.2)
+    typical, small = step(large_share, few), step(less, more)
     assert small < 1 < typical
-    return {
-        "factor": f"{factor:.0f}",
-        "share": "60 %",
-        "casts": "10 %",
-        "typical": f"{typical:.2f}",
-        "less": "30 %",
-        "more": "20 %",
-        "small": f"{small:.2f}",
-    }

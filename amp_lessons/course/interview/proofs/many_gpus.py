@@ -15,50 +15,33 @@ from torch.distributed.tensor import DTensor, Shard
 from torch.nn.parallel import DistributedDataParallel
 
 from amp_lessons import formats, parallel
+from amp_lessons.course.interview.proofs.loss_scaling import _scaler, _step
 
 
-def _scaler() -> torch.amp.GradScaler:
-    return torch.amp.GradScaler("cpu")
-
-
-def bf16_reduce() -> dict[str, object]:
+def bf16_reduce() -> None:
     """Add gradients of many ranks around a ring in bf16 and in fp32, and as an all-to-all of bf16 would."""
-    spread = 0.1
-    gradients = parallel.rank_gradients(1024, noise=spread)
-    few, many = (parallel.reduction(gradients[:n], torch.bfloat16) for n in (8, 1024))
+    spread, few, many = 0.1, 8, 1024
+    gradients = parallel.rank_gradients(many, noise=spread)
+    of_few, of_many = (parallel.reduction(gradients[:n], torch.bfloat16) for n in (few, many))
     assert parallel.reduction(gradients, torch.float32).relative_error < 1e-4
-    assert many.size < 0.5
+    assert of_many.size < 0.5
     # Sent in bf16, added up in fp32 by the rank that keeps the sum, and rounded once
     sent = gradients.bfloat16().float()
-    for n in (8, 1024):
+    for n in (few, many):
         once = formats.relative_error(sent[:n].mean(0).bfloat16().float(), gradients[:n].mean(0))
-        assert once < min(2**-8, few.relative_error)  # of one rounding, however many ranks
-    return {
-        "spread": f"{spread:.0%}",
-        "few": 8,
-        "error": f"{few.relative_error:.1%}",
-        "many": 1024,
-        "size": f"{many.size:.0%}",
-    }
+        assert once < min(2**-8, of_few.relative_error)  # of one rounding, however many ranks
 
 
-def ring_or_tree() -> dict[str, object]:
+def ring_or_tree() -> None:
     """Compare a ring and a tree by how often a partial sum is rounded, and by what is wrong at the end."""
-    gradients = parallel.rank_gradients(1024, noise=0.1)
-    ring, tree = (parallel.growth(gradients, torch.bfloat16, way, ranks=(1024,)) for way in ("ring", "tree"))
+    ranks, spread = 1024, 0.1
+    gradients = parallel.rank_gradients(ranks, noise=spread)
+    ring, tree = (parallel.growth(gradients, torch.bfloat16, way, ranks=(ranks,)) for way in ("ring", "tree"))
     for way in ("ring", "tree"):
-        assert parallel.growth(gradients, torch.float32, way, ranks=(1024,)).errors[0] < 1e-4
-    return {
-        "ranks": 1024,
-        "spread": "10%",
-        "ring_hops": ring.hops[0],
-        "tree_hops": tree.hops[0],
-        "ring": f"{ring.errors[0]:.0%}",
-        "tree": f"{tree.errors[0]:.1%}",
-    }
+        assert parallel.growth(gradients, torch.float32, way, ranks=(ranks,)).errors[0] < 1e-4
 
 
-def ddp_skips() -> dict[str, object]:
+def ddp_skips() -> None:
     """Let one of two real processes overflow, under DDP and with shards; then clip a NaN."""
 
     def train() -> tuple[float, float]:
@@ -67,9 +50,7 @@ def ddp_skips() -> dict[str, object]:
         model = DistributedDataParallel(layer)
         optimizer, scaler = torch.optim.SGD(layer.parameters(), lr=1.0), _scaler()
         loss = model(torch.ones(1, 1)).sum() * (math.inf if dist.get_rank() == 1 else 1.0)
-        scaler.scale(loss).backward()
-        scaler.step(optimizer)
-        scaler.update()
+        _step(optimizer, loss, scaler)
         return layer.weight.item(), scaler.get_scale()
 
     start = _scaler().get_scale()
@@ -97,10 +78,9 @@ def ddp_skips() -> dict[str, object]:
         assert not nn.utils.clip_grad_norm_([weight], 1.0).isfinite()
         assert weight.grad.isnan().sum() == spoilt
         assert weight.grad.count_nonzero() == spoilt  # the others became NaN, or zero
-    return {}
 
 
-def no_sync() -> dict[str, object]:
+def no_sync() -> None:
     """Make a step under `no_sync` on two real processes, of which one overflows; then one that is synced."""
 
     def train(synced: bool) -> list[tuple[float, float]]:
@@ -126,40 +106,31 @@ def no_sync() -> dict[str, object]:
     assert first[1][0] != second[1][0]  # the next all-reduce repairs nothing, and nothing is raised
     right, also_right = parallel.run(train, 2, True)
     assert right[0] == also_right[0] == (1.0, second[0][1])  # the earlier micro-batch's inf is in the sum
-    return {}
 
 
-def mean_of_means() -> dict[str, object]:
+def mean_of_means() -> None:
     """Average the gradients of two ranks with 90 and 10 tokens, as DDP does and by token."""
-    tokens, gradients = (90, 10), (1.0, 5.0)
+    (many, few), (at_many, at_few) = tokens, gradients = (90, 10), (1.0, 5.0)
     of_means = parallel.reduction(torch.tensor(gradients)[:, None], torch.float32, op="ddp").result.item()
     of_tokens = sum(n * g for n, g in zip(tokens, gradients, strict=True)) / sum(tokens)
     # what mends it: each rank's sum over the tokens of all, times the ranks that DDP divides by
     weighted = sum(g * n / sum(tokens) * 2 for n, g in zip(tokens, gradients, strict=True)) / 2
     assert math.isclose(weighted, of_tokens)
-    return {
-        "many": 90,
-        "few": 10,
-        "at_many": 1,
-        "at_few": 5,
-        "means": f"{of_means:g}",
-        "tokens": f"{of_tokens:g}",
-    }
 
 
-def compress_hook() -> dict[str, object]:
+def compress_hook() -> None:
     """Send small gradients of 64 ranks in fp16: divided before the sum, as the hook does, and after it."""
     hook = inspect.getsource(default_hooks._compress_hook)
     assert -1 < hook.index(".div_(") < hook.index("all_reduce(")
-    gradients = torch.full((64, 8), 1e-6)
+    ranks, small = 64, 1e-6
+    gradients, binades = torch.full((ranks, 8), small), math.log2(ranks)
     assert parallel.reduction(gradients, torch.float16, op="ddp").result.count_nonzero() == 0
     assert parallel.reduction(gradients, torch.float16, op="mean").relative_error < 0.05
     for scaled, dtype in ((2**10 * gradients, torch.float16), (gradients, torch.bfloat16)):
         assert parallel.reduction(scaled, dtype, op="ddp").relative_error < 0.05
-    return {"ranks": 64, "small": "1e-6", "binades": f"{math.log2(len(gradients)):.0f}"}
 
 
-def not_data_parallel() -> dict[str, object]:
+def not_data_parallel() -> None:
     """Ask PyTorch what DataParallel does in a step, and on two real processes when DDP sends."""
     forward = inspect.getsource(nn.DataParallel.forward)
     assert "self.replicate(" in forward
@@ -184,12 +155,11 @@ def not_data_parallel() -> dict[str, object]:
         return happened
 
     assert all(rank.index("sent") < rank.index("first layer") for rank in parallel.run(events, 2))
-    return {}
 
 
-def fsdp_policy() -> dict[str, object]:
+def fsdp_policy() -> None:
     """Run FSDP2 with a policy on eight ranks that are not there, also under autocast; look on the way."""
-    policy = MixedPrecisionPolicy(torch.bfloat16, torch.float32)
+    policy, ranks = MixedPrecisionPolicy(torch.bfloat16, torch.float32), 8
 
     def run(
         autocast_dtype: torch.dtype | None = None, each: MixedPrecisionPolicy = policy, synced: bool = True
@@ -208,7 +178,7 @@ def fsdp_policy() -> dict[str, object]:
             return model
 
         with torch.autocast("cpu", autocast_dtype, enabled=autocast_dtype is not None):
-            return seen, shards, parallel.communication(model, torch.randn(4, 64), 8, sharded)
+            return seen, shards, parallel.communication(model, torch.randn(4, 64), ranks, sharded)
 
     seen, shards, sent = run()
     assert set(seen) == {torch.bfloat16}  # the fp32 input is cast, and the norm runs in 16 bits, too
@@ -220,31 +190,21 @@ def fsdp_policy() -> dict[str, object]:
     in_place = MixedPrecisionPolicy(torch.bfloat16, torch.float32, cast_forward_inputs=False)
     assert run(torch.bfloat16, in_place)[0][0] == torch.float32  # not cast
     billions = 7
-    return {
-        "gathered": "bf16",
-        "reduced": "fp32",
-        "ranks": 8,
-        "billions": billions,
-        "whole": 4 * billions,
-        "shard": f"{4 * billions / 8:g}",
-    }
+    whole, shard = 4 * billions, 4 * billions / ranks
 
 
-def reduce_dtype() -> dict[str, object]:
+def reduce_dtype() -> None:
     """Ask the installed FSDP2 what it reduces in when nobody says."""
     found = parallel.default_reduce_dtype()
     assert found.seen[None] == torch.float32
     in_bf16 = found.seen[torch.bfloat16]
     assert in_bf16 == (torch.float32 if torch.__version__ >= "2.15" else torch.bfloat16)
-    return {
-        "version": found.torch_version,
-        "default": {torch.bfloat16: "bf16", torch.float32: "fp32"}[in_bf16],
-    }
+    default = {torch.bfloat16: "bf16", torch.float32: "fp32"}[in_bf16]
 
 
-def lost_masters() -> dict[str, object]:
+def lost_masters() -> None:
     """Upcast parameters in a loop that assigns to its own variable; look at the dtypes and at AdamW."""
-    model = nn.Linear(8, 8).bfloat16()
+    model, rate = nn.Linear(8, 8).bfloat16(), 1e-5
     for parameter in model.parameters():
         parameter = parameter.to(torch.float32)  # type: ignore[assignment]  # a tensor that nobody keeps
     assert {p.dtype for p in model.parameters()} == {torch.bfloat16}
@@ -252,7 +212,7 @@ def lost_masters() -> dict[str, object]:
     def trained(layer: nn.Linear) -> tuple[torch.dtype, float]:
         """Return the dtype of a moment, and the share of the weights that stay in three steps."""
         torch.manual_seed(0)
-        optimizer = torch.optim.AdamW(layer.parameters(), lr=1e-5)
+        optimizer = torch.optim.AdamW(layer.parameters(), lr=rate)
         before = layer.weight.detach().clone()
         for _ in range(3):
             layer(torch.randn(4, 8).to(before.dtype)).square().mean().backward()
@@ -262,42 +222,34 @@ def lost_masters() -> dict[str, object]:
     (lost, still), (kept, few) = trained(model), trained(nn.Linear(8, 8))
     assert (lost, kept) == (torch.bfloat16, torch.float32)
     assert still > 0.5 > 0.05 > few
-    return {"rate": "1e-5"}
 
 
-def zero() -> dict[str, object]:
+def zero() -> None:
     """Count the bytes per parameter that a rank holds in each stage, in the convention of ZeRO's paper."""
-
-    def held(stage: str, ranks: int = 8) -> float:
-        return parallel.memory_per_rank(1_000_000_000, ranks, stage, "zero").bytes_per_parameter
-
-    assert held("zero3") == held("fsdp2") == held("ddp") / 8
+    ranks = 8
+    held = {
+        stage: parallel.memory_per_rank(1_000_000_000, ranks, stage, "zero").bytes_per_parameter
+        for stage in ("ddp", "zero1", "zero2", "zero3", "fsdp2")
+    }
+    assert held["zero3"] == held["fsdp2"] == held["ddp"] / ranks
     reduced, scattered, gathered = (
-        parallel.sent_bytes(name, 2_000_000_000, 8) for name in ("all-reduce", "reduce-scatter", "all-gather")
+        parallel.sent_bytes(name, 2_000_000_000, ranks)
+        for name in ("all-reduce", "reduce-scatter", "all-gather")
     )
     assert reduced == scattered + gathered  # stages one and two: gradients scattered, weights gathered
-    return {
-        "ranks": 8,
-        **{stage: f"{held(stage):g}" for stage in ("ddp", "zero1", "zero2", "zero3")},
-        "more": f"{float((scattered + 2 * gathered) / reduced):g}",
-    }
+    more = float((scattered + 2 * gathered) / reduced)
 
 
-def traffic() -> dict[str, object]:
+def traffic() -> None:
     """Ask DDP's own buckets what a step sends, and count it for a compressed one."""
-    model, inputs = nn.Sequential(*(nn.Linear(256, 256) for _ in range(4))), torch.randn(4, 256)
-    plain = parallel.communication(model, inputs, 8, "ddp")
-    compressed = parallel.communication(model, inputs, 8, "ddp", reduce_dtype=torch.bfloat16)
+    model, inputs, ranks = nn.Sequential(*(nn.Linear(256, 256) for _ in range(4))), torch.randn(4, 256), 8
+    plain = parallel.communication(model, inputs, ranks, "ddp")
+    compressed = parallel.communication(model, inputs, ranks, "ddp", reduce_dtype=torch.bfloat16)
     assert {(row.collective, row.dtype) for row in plain.rows} == {("all-reduce", torch.float32)}
     parameters = sum(p.numel() for p in model.parameters())
-    assert plain.sent_bytes == 2 * 7 / 8 * 4 * parameters  # around twice, all but its own part
+    assert plain.sent_bytes == 2 * (ranks - 1) / ranks * 4 * parameters  # around twice, all but its own part
     with torch.autocast("cpu", torch.bfloat16):
         loss = model(inputs).sum()
     loss.backward()
     assert {p.grad.dtype for p in model.parameters() if p.grad is not None} == {torch.float32}
-    return {
-        "ranks": 8,
-        "dtype": "fp32",
-        "bytes": f"{plain.sent_bytes / parameters:g}",
-        "half": f"{compressed.sent_bytes / parameters:g}",
-    }
+    whole, half = plain.sent_bytes / parameters, compressed.sent_bytes / parameters

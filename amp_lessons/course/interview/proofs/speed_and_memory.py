@@ -27,7 +27,7 @@ def _perceptron(width: int = 1024, depth: int = 4) -> nn.Sequential:
     return nn.Sequential(*(layer for block in blocks for layer in block), nn.Linear(width, 10))
 
 
-def bytes_per_parameter() -> dict[str, object]:
+def bytes_per_parameter() -> None:
     """Predict what weights, gradients and AdamW's state take, in fp32 and under autocast."""
     inputs, parameters = torch.randn(1, 1000), 1000 * 1000
 
@@ -37,18 +37,13 @@ def bytes_per_parameter() -> dict[str, object]:
         parts = (found.parameter_bytes, found.gradient_bytes, found.optimizer_bytes)
         return [part / parameters for part in parts]
 
-    mixed = state(torch.float32, "bf16")
+    weights, gradients, moments = mixed = state(torch.float32, "bf16")
     assert mixed == state(torch.float32, "fp32")
-    names = ("weights", "gradients", "moments")
-    return {
-        **{name: f"{part:g}" for name, part in zip(names, mixed, strict=True)},
-        "total": f"{sum(mixed):g}",
-        "pure": f"{sum(state(torch.bfloat16, 'fp32')):g}",
-        "zero": parallel.CONVENTIONS["megatron bf16"].total,
-    }
+    total = sum(mixed)
+    pure, megatron = sum(state(torch.bfloat16, "fp32")), parallel.CONVENTIONS["megatron bf16"].total
 
 
-def activations() -> dict[str, object]:
+def activations() -> None:
     """Count what autograd saves of a network with norms, and of parts of it, under CUDA's bf16 autocast."""
     rows, width = 4096, 1024
     one = rows * width  # elements of an activation
@@ -67,10 +62,9 @@ def activations() -> dict[str, object]:
     assert both == {torch.bfloat16: (2 + 2) * one + 2 * width**2, torch.float32: 4 * one}
     indices = [saved(product, cut, dtype=dtype)[torch.int64] for dtype in (None, torch.bfloat16)]
     assert indices[0] == indices[1] == 8 * one / 2
-    return {}
 
 
-def roofline() -> dict[str, object]:
+def roofline() -> None:
     """Compare an H100's ridge point with what a product and an addition do per byte."""
     ridge = _H100.ridge_point("bf16")
     size = next(n for n in range(64, 4096, 2) if measure.product_intensity(n, "bf16") > ridge)
@@ -78,39 +72,30 @@ def roofline() -> dict[str, object]:
     # Two numbers are read and one is written; half as many bytes make an addition twice as fast
     in_bf16, in_fp32 = (_H100.attainable_flop_per_s("bf16", 1 / (3 * each)) for each in (2, 4))
     assert math.isclose(in_bf16, 2 * in_fp32)
-    return {"ridge": f"{ridge:.0f}", "size": size, "adding": f"{1 / (3 * 2):.2f}"}
+    adding = 1 / (3 * 2)
 
 
-def multiples() -> dict[str, object]:
+def multiples() -> None:
     """Count the elements in 16 bytes, and pad GPT-2's vocabulary."""
     aligned, vocabulary = 16, 50_257
     half, eight = aligned // torch.float16.itemsize, aligned // torch.float8_e4m3fn.itemsize
     padded = -(-vocabulary // 64) * 64
     assert vocabulary % 2 == 1
     assert padded % half == padded % eight == 0
-    return {
-        "bytes": aligned,
-        "half": half,
-        "eight": eight,
-        "vocabulary": vocabulary,
-        "padded": padded,
-        "cost": f"{padded / vocabulary - 1:.2%}",
-    }
+    cost = padded / vocabulary - 1
 
 
-def why_slower() -> dict[str, object]:
+def why_slower() -> None:
     """Count the casts that autocast adds to a small model, and compare the rates that an A100 has."""
     ledger = autocast.record(_perceptron(16, depth=4), torch.randn(8, 16), dtype=torch.bfloat16)
     assert sum(len(row.casts) for row in ledger.rows) > len(ledger.rows) / 2
     rate = measure.GPUS["A100 SXM 80 GB"].flop_per_s
     assert rate["bf16"] / 2 > rate["fp32"]  # at half its peak a product is above all that fp32's units can do
-    return {
-        "over_tf32": f"{rate['bf16'] / rate['tf32']:.0f}",
-        "over_fp32": f"{rate['bf16'] / rate['fp32']:.0f}",
-    }
+    over_tf32 = rate["bf16"] / rate["tf32"]
+    over_fp32 = rate["bf16"] / rate["fp32"]
 
 
-def timing() -> dict[str, object]:
+def timing() -> None:
     """Time work that is queued, as a GPU's is, without waiting for it and with; a thread stands in for it."""
     with ThreadPoolExecutor(1) as queue:
         started = time.perf_counter()
@@ -119,10 +104,9 @@ def timing() -> dict[str, object]:
         work.result()  # what torch.cuda.synchronize() does
         finished = time.perf_counter() - started
     assert launched < finished / 2
-    return {}
 
 
-def why_no_memory() -> dict[str, object]:
+def why_no_memory() -> None:
     """Predict the peak of the same model with a tiny and with a large batch, in fp32 and in bf16."""
 
     def saved(batch: int) -> float:
@@ -133,10 +117,9 @@ def why_no_memory() -> dict[str, object]:
 
     assert abs(saved(8)) < 0.01
     assert saved(32768) > 0.15
-    return {}
 
 
-def bf16_supported() -> dict[str, object]:
+def bf16_supported() -> None:
     """Ask what `is_bf16_supported` takes for support, on GPUs that are not there."""
     default = inspect.signature(torch.cuda.is_bf16_supported).parameters["including_emulation"].default
 
@@ -150,40 +133,32 @@ def bf16_supported() -> dict[str, object]:
             patched.enter_context(mock.patch("torch.version.hip", None))
             return torch.cuda.is_bf16_supported(**asked)
 
-    assert supported(7)  # as a V100 or a T4 is
-    assert not supported(7, including_emulation=False)
-    assert supported(8, including_emulation=False)
-    return {"default": default, "capability": "(8, 0)"}
+    major, capability = 8, "(8, 0)"
+    assert supported(major - 1)  # as a V100 or a T4 is
+    assert not supported(major - 1, including_emulation=False)
+    assert supported(major, including_emulation=False)
 
 
-def fair_baseline() -> dict[str, object]:
+def fair_baseline() -> None:
     """Compare bf16's promised rate on an H100 with fp32's, and with TF32's."""
     rate = _H100.flop_per_s
     plain, tensor_cores = rate["bf16"] / rate["fp32"], rate["bf16"] / rate["tf32"]
     assert plain > 4 * tensor_cores
-    return {"plain": f"{plain:.0f}", "tensor_cores": f"{tensor_cores:.0f}"}
 
 
-def amdahl() -> dict[str, object]:
+def amdahl() -> None:
     """Make products of a step faster and the rest not."""
 
     def speed_up(share: float, factor: float) -> float:
         return 1 / (1 - share + share / factor)
 
-    half, most = speed_up(0.5, 8), speed_up(0.9, 8)
-    limit = 1 / (1 - 0.5)
-    assert half < speed_up(0.5, 1e9) < limit
-    return {
-        "factor": 8,
-        "share": "50 %",
-        "half": f"{half:.1f}",
-        "limit": f"{limit:.0f}",
-        "larger": "90 %",
-        "most": f"{most:.1f}",
-    }
+    times, part, larger = 8, 0.5, 0.9
+    half, most = speed_up(part, times), speed_up(larger, times)
+    limit = 1 / (1 - part)
+    assert half < speed_up(part, 1e9) < limit
 
 
-def checkpointing() -> dict[str, object]:
+def checkpointing() -> None:
     """Count what autograd saves of a network whose blocks are recomputed, beside plain bf16."""
 
     class Recomputed(nn.Module):
@@ -229,14 +204,15 @@ def checkpointing() -> dict[str, object]:
     same = map(torch.equal, stored_in(torch.float32, linear), stored_in(low, linear))
     assert list(same) == [True, False, True]  # the gradients of input, weight, bias
     assert not torch.equal(stored_in(low, nn.GELU())[0], stored_in(torch.float32, nn.GELU())[0])
-    return {"more": f"{work(Recomputed(model, 4)) / work(model) - 1:.0%}"}
+    more = work(Recomputed(model, 4)) / work(model) - 1
 
 
-def optimizer_memory() -> dict[str, object]:
+def optimizer_memory() -> None:
     """Count the bytes of optimizer state per parameter; let bf16 moments and Adafactor's fit change."""
+    ranks = 8
     adamw = measure.optimizer_bytes(torch.optim.AdamW, [torch.empty(1000, requires_grad=True)]).state / 1000
-    sharded = parallel.memory_per_rank(1_000_000_000, 8, "zero1", "fp32").held["Adam's moments"] / 1e9
-    assert sharded == adamw / 8
+    sharded = parallel.memory_per_rank(1_000_000_000, ranks, "zero1", "fp32").held["Adam's moments"] / 1e9
+    assert sharded == adamw / ranks
 
     def settled(beta2: float, square: float) -> float:
         """Return where a bf16 second moment ends that begins at one and should come to ``square``."""
@@ -260,27 +236,19 @@ def optimizer_memory() -> dict[str, object]:
     assert min(fit[3, 0], fit[0, 5]) > 10  # its row and its column
     assert fit[0, 0] < 0.5  # and what is elsewhere: too small a moment, too long a step
     side = 4096
-    return {
-        "adamw": f"{adamw:g}",
-        "eight_bits": f"{adamw * FORMATS['fp8_e4m3'].bits / FORMATS['fp32'].bits:g}",
-        "ranks": 8,
-        "sharded": f"{sharded:g}",
-        "slow": slow,
-        "fast": fast,
-        "side": f"{side:,}",
-        "per_weight": f"{side**2 / (2 * side):,.0f}",
-    }
+    eight_bits = adamw * FORMATS["fp8_e4m3"].bits / FORMATS["fp32"].bits
+    per_weight = side**2 / (2 * side)
 
 
-def larger_batch() -> dict[str, object]:
+def larger_batch() -> None:
     """Predict the largest batch that fits into 16 GiB, in fp32 and under bf16 autocast."""
-    model, capacity = autocast.fake_copy(_perceptron(4096, depth=8)), 16 * 2**30
+    width, layers, gibibytes = 4096, 8, 16
+    model = autocast.fake_copy(_perceptron(width, layers))
 
     def largest(precision: str) -> int:
         return measure.predict_largest_batch(
-            model, lambda batch: torch.empty(batch, 4096), capacity, precision_name=precision
+            model, lambda batch: torch.empty(batch, width), gibibytes * 2**30, precision_name=precision
         ).batch
 
     times = largest("bf16") / largest("fp32")
     assert 1 < times < 2
-    return {"times": f"{times:.2f}", "memory": "16 GiB", "layers": 8, "width": 4096}

@@ -10,6 +10,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from amp_lessons import audit, autocast, formats, fp8, measure, parallel
+from amp_lessons.course.interview.proofs.loss_scaling import _scaler, _step, forgotten_unscale
 from amp_lessons.course.material import data, models
 from amp_lessons.formats import FORMATS
 
@@ -19,7 +20,17 @@ def _digits(count: int) -> tuple[Tensor, Tensor]:
     return train.images[:count], train.labels[:count]
 
 
-def halve_cost() -> dict[str, object]:
+def _fitted(model: nn.Module, count: int, steps: int, mixed: bool = False, **settings: Any) -> float:
+    """Fit a classifier to so many digits by SGD, perhaps under bf16 autocast; return the last loss."""
+    (images, labels), optimizer = _digits(count), torch.optim.SGD(model.parameters(), **settings)
+    for _ in range(steps):
+        with torch.autocast("cpu", torch.bfloat16, enabled=mixed):
+            loss = F.cross_entropy(model(images), labels)
+        _step(optimizer, loss)
+    return loss.item()
+
+
+def halve_cost() -> None:
     """Compute what a faster product makes of a step, on an A100, from fp32 by TF32 to bf16."""
     rate = measure.GPUS["A100 SXM 80 GB"].flop_per_s
     share = 0.7  # of the step, in fp32
@@ -29,15 +40,10 @@ def halve_cost() -> dict[str, object]:
 
     in_16_bits = step("bf16") - (1 - share) / 2  # at best: all that waits for memory moves half the bytes
     assert (1 - share) / 2 / in_16_bits > 0.7  # of the step, and more where less waits for memory
-    return {
-        "share": f"{share:.0%}",
-        "tf32": f"{1 / step('tf32'):.1f}",
-        "bf16": f"{step('tf32') / step('bf16'):.1f}",
-        "bf16_memory": f"{step('tf32') / in_16_bits:.1f}",
-    }
+    tf32, bf16, bf16_memory = 1 / step("tf32"), step("tf32") / step("bf16"), step("tf32") / in_16_bits
 
 
-def diverged() -> dict[str, object]:
+def diverged() -> None:
     """Round a large logit to bf16; and let a weight grow that lost its decay, then replay in fp32."""
     logit = 100.0
     half_step = FORMATS["bf16"].spacing(logit) / 2
@@ -55,88 +61,62 @@ def diverged() -> dict[str, object]:
     assert not abs(wild) < 10
     assert abs(run(1.0, 3000, torch.float32)[1]) < 2  # in fp32 from the start: calm
     assert not abs(run(grown, 100, torch.float32)[1]) < 10  # what bf16 let grow diverges in fp32, too
-    return {"logit": f"{logit:g}", "half_step": half_step, "ratio": f"{math.exp(half_step) - 1:.0%}"}
+    ratio = math.exp(half_step) - 1
 
 
-def adopt_fp8() -> dict[str, object]:
+def adopt_fp8() -> None:
     """Train a classifier in fp32 and in emulated FP8, from three seeds, by a rule stated before."""
-    images, labels = _digits(64)
 
     def trained(seed: int, eight_bits: bool) -> float:
         model = models.digits_classifier(32, seed=seed)
         if eight_bits:
             fp8.convert(model, "tensorwise", keep=())
-        optimizer = torch.optim.SGD(model.parameters(), lr=0.3)
-        for _ in range(15):
-            optimizer.zero_grad()
-            loss = F.cross_entropy(model(images), labels)
-            loss.backward()
-            optimizer.step()
-        return loss.item()
+        return _fitted(model, 64, 15, lr=0.3)
 
     wide, small = ([trained(seed, eight_bits) for seed in range(3)] for eight_bits in (False, True))
     differences = [abs(low / high - 1) for high, low in zip(wide, small, strict=True)]
     assert max(differences) < max(wide) / min(wide) - 1  # less than seeds do
-    return {}
 
 
-def old_gpus() -> dict[str, object]:
+def old_gpus() -> None:
     """Ask a data sheet what a V100 has, and how much room an activation leaves in fp16."""
     rate = measure.GPUS["V100 SXM2 32 GB"].flop_per_s
     assert not {"bf16", "tf32"} & set(rate)
-    headroom = math.log2(torch.finfo(torch.float16).max / 1000)
-    return {"factor": f"{rate['fp16'] / rate['fp32']:.0f}", "largest": 1000, "headroom": f"{headroom:.0f}"}
+    largest = 1000
+    headroom = math.log2(torch.finfo(torch.float16).max / largest)
+    factor = rate["fp16"] / rate["fp32"]
 
 
-def resume() -> dict[str, object]:
+def resume() -> None:
     """Look for state beyond the weights, and add gradients over another number of ranks."""
     converted = fp8.convert(nn.Sequential(nn.Linear(32, 32)), "delayed", keep=())
     assert any("amax" in name for name in converted.state_dict())
-    gradients = torch.randn(64, 4096)
+    gradients, before, after = torch.randn(64, 4096), 8, 16
     eight, sixteen = (
         parallel.reduce(gradients.view(ranks, 64 // ranks, -1).sum(1), torch.float32, op="sum")
-        for ranks in (8, 16)
+        for ranks in (before, after)
     )
     assert (eight != sixteen).float().mean() > 0.1
     assert formats.relative_error(eight, sixteen) < 1e-5
-    return {"before": 8, "after": 16}
 
 
-def numerics_tests() -> dict[str, object]:
+def numerics_tests() -> None:
     """Compare loops that are wrong with one that is right, by results, by dtypes and by what a step does."""
-    images, labels = _digits(128)
 
     def trained(autocast_on: bool) -> tuple[Tensor, set[torch.dtype]]:
         """Return the weights, and the dtypes of a layer's output."""
         model, seen = models.digits_classifier(32), set()
         model.net[0].register_forward_hook(lambda module, args, output: seen.add(output.dtype))
-        optimizer = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.1)
-        for _ in range(5):
-            optimizer.zero_grad()
-            with torch.autocast("cpu", torch.bfloat16, enabled=autocast_on):
-                loss = F.cross_entropy(model(images), labels)
-            loss.backward()
-            optimizer.step()
+        _fitted(model, 128, 5, autocast_on, lr=0.1, momentum=0.1)
         return torch.cat([p.detach().flatten() for p in model.parameters()]), seen
 
     (mixed, in_bf16), (forgotten, in_fp32) = trained(True), trained(False)
     assert formats.relative_error(mixed, forgotten) < 0.01  # bf16's tolerance does not tell the two apart
     assert (in_bf16, in_fp32) == ({torch.bfloat16}, {torch.float32})
-
-    def moved(optimizer_of: Any, unscales: bool) -> float:
-        """Return how far a loop goes in one step that unscales, or is a mutant and does not."""
-        weight = nn.Parameter(torch.zeros(()))
-        optimizer, scaler = optimizer_of([weight], lr=1.0), torch.amp.GradScaler("cpu")
-        scaler.scale(weight * 1.0).backward()
-        (scaler if unscales else optimizer).step(*([optimizer] if unscales else []))
-        return -weight.item()
-
-    assert math.isclose(moved(torch.optim.Adam, True), moved(torch.optim.Adam, False), rel_tol=1e-6)
-    assert moved(torch.optim.SGD, False) == 2**16 * moved(torch.optim.SGD, True)
-    return {}
+    forgotten_unscale()  # a mutant that does not unscale steps like the right loop with Adam, not with SGD
 
 
-def loss_gap() -> dict[str, object]:
+def loss_gap() -> None:
     """Minimise a noisy quadratic with bf16 weights, with fp32 ones, and with those for the last quarter."""
     steps = 400
 
@@ -160,74 +140,49 @@ def loss_gap() -> dict[str, object]:
     assert gap[100:200].abs().mean() < 0.01 < 0.05 < gap[-10:].mean()  # it opens late
     assert (lost[100:].view(6, 50).mean(1).diff() > 0).all()
     assert ((bf16 - tail) / (bf16 - fp32))[-1] > 0.9  # recovered by the last quarter in fp32
-    return {}
 
 
-def fit() -> dict[str, object]:
+def fit() -> None:
     """Put 7 billion parameters on eight GPUs of 80 GB, by each stage of sharding."""
-
-    def held(stage: str) -> float:
-        return parallel.memory_per_rank(7_000_000_000, 8, stage, "zero").total / 1e9
-
-    assert held("ddp") > 80 > 2 * held("zero3") < 2 * held("zero1")  # room for activations in all
+    billions, ranks = 7, 8
+    held = {
+        stage: parallel.memory_per_rank(billions * 10**9, ranks, stage, "zero").total / 1e9
+        for stage in ("ddp", "zero1", "zero2", "zero3")
+    }
+    assert held["ddp"] > 80 > 2 * held["zero3"] < 2 * held["zero1"]  # room for activations in all
     # Bytes of a block in bf16 per token and unit of width, with fused attention: two norms, two masks of
     # dropout and the inputs of the two parts are whole in tensor parallelism, the others are divided
     norms, masks, inputs = 2 * 2, 2 * 1, 2 * 2
     attention, feed_forward = 3 * 2 + 2, 4 * 2 + 4 * 2
     whole, inside = norms + masks + inputs + attention + feed_forward, attention + feed_forward
     assert (whole, inside) == (34, 24)  # as in the paper's section 4
-    return {
-        "whole": whole,
-        "tensor": f"{whole - inside + inside / 8:g}",
-        "both": f"{whole / 8:g}",
-        "billions": 7,
-        "ranks": 8,
-        "ddp": f"{held('ddp'):.0f}",
-        **{stage: f"{held(stage):g}" for stage in ("zero1", "zero2", "zero3")},
-    }
+    tensor, both = whole - inside + inside / ranks, whole / ranks
 
 
-def monitor() -> dict[str, object]:
+def monitor() -> None:
     """Watch a short fp16 run, and read off it what one would log."""
     images, labels = _digits(64)
     model = models.digits_classifier(16)
-    optimizer, scaler = torch.optim.SGD(model.parameters(), lr=0.1), torch.amp.GradScaler("cpu")
+    optimizer, scaler = torch.optim.SGD(model.parameters(), lr=0.1), _scaler()
     with audit.watch(model, every=1) as seen:
         for _ in range(4):
-            optimizer.zero_grad()
             with torch.autocast("cpu", torch.float16):
                 loss = F.cross_entropy(model(images), labels)
-            scaler.scale(loss).backward()
-            scaler.step(optimizer)
-            scaler.update()
+            _step(optimizer, loss, scaler)
     made = [each for each in seen.steps if each.happened]
     assert all(each.scale and each.gradient_norm and each.gradient_norm < 100 for each in made)  # unscaled
     assert all(layer.census and layer.lost_update_fraction is not None for layer in seen.layers.values())
-    return {}
 
 
-def migrate() -> dict[str, object]:
+def migrate() -> None:
     """Record what autocast does to a transformer block, and compare a training with and without it."""
     ledger = autocast.record(models.transformer_block(32), torch.randn(2, 8, 32), dtype=torch.bfloat16)
     assert {torch.bfloat16, torch.float32} <= {row.output_dtype for row in ledger.rows}
-    images, labels = _digits(256)
-
-    def trained(enabled: bool) -> float:
-        model = models.digits_classifier(32)
-        optimizer = torch.optim.SGD(model.parameters(), lr=0.5)
-        for _ in range(20):
-            optimizer.zero_grad()
-            with torch.autocast("cpu", torch.bfloat16, enabled=enabled):
-                loss = F.cross_entropy(model(images), labels)
-            loss.backward()
-            optimizer.step()
-        return loss.item()
-
-    assert abs(trained(True) / trained(False) - 1) < 0.02
-    return {}
+    mixed, fp32 = (_fitted(models.digits_classifier(32), 256, 20, each, lr=0.5) for each in (True, False))
+    assert abs(mixed / fp32 - 1) < 0.02
 
 
-def kernel_tolerance() -> dict[str, object]:
+def kernel_tolerance() -> None:
     """Hold sums against fp64, by length, by accumulator, and by what errors are relative to."""
 
     def product(a: Tensor, b: Tensor, dtype: torch.dtype) -> Tensor:
@@ -255,10 +210,9 @@ def kernel_tolerance() -> dict[str, object]:
     assert off(in_fp32, *wide).mean() > 100 * error  # rounding of the inputs is not the kernel's
     narrow = off(product(a, b, torch.bfloat16), a, b).mean()
     assert narrow > 5 * off(in_fp32.bfloat16(), a, b).mean()  # both return bf16, and one adds up in it
-    return {}
 
 
-def reproducible() -> dict[str, object]:
+def reproducible() -> None:
     """Add in another order; restart a run with and without its random state."""
     rows, to, order = torch.randn(4096, 8), torch.randint(256, (4096,)), torch.randperm(4096)
     here, there = (torch.zeros(256, 8).index_add(0, to[i], rows[i]) for i in (torch.arange(4096), order))
@@ -282,4 +236,3 @@ def reproducible() -> dict[str, object]:
 
     assert torch.equal(run(restart=False), run(restart=True))
     assert not torch.equal(run(restart=False), run(restart=True, keep_random_state=False))
-    return {}

@@ -8,26 +8,16 @@ from typing import Any
 
 import torch
 import torch.nn.functional as F
-from torch import Tensor, nn
+from torch import nn
 
-from amp_lessons import audit, formats
+from amp_lessons import audit
 from amp_lessons.course import training
+from amp_lessons.course.interview.proofs.autocast import _refusal
+from amp_lessons.course.interview.proofs.loss_scaling import _scaler, _skipped, _step, forgotten_unscale
 from amp_lessons.course.material import data, models
 
 
-def _scaler(**settings: Any) -> torch.amp.GradScaler:
-    return torch.amp.GradScaler("cpu", **settings)
-
-
-def _step(scaler: torch.amp.GradScaler, optimizer: torch.optim.Optimizer, loss: Tensor) -> None:
-    """Make one step as PyTorch's documentation does; a loss of inf poisons it."""
-    optimizer.zero_grad()
-    scaler.scale(loss).backward()
-    scaler.step(optimizer)
-    scaler.update()
-
-
-def loop() -> dict[str, object]:
+def loop() -> None:
     """Train on digits in fp16, clip in the right place, and watch the loop for mistakes."""
     model, scaler = models.digits_classifier(32), _scaler(init_scale=2.0**10)
     optimizer = torch.optim.SGD(model.parameters(), 0.1)
@@ -46,43 +36,36 @@ def loop() -> dict[str, object]:
             scaler.update()
     assert seen.report.passed
     assert {p.dtype for p in model.parameters()} == {torch.float32}
-    return {}
 
 
-def half_weights() -> dict[str, object]:
+def half_weights() -> None:
     """Give GradScaler fp16 weights, and make small updates of such without it."""
     layer, scaler = nn.Linear(4, 1).half(), _scaler(init_scale=1024.0)
     optimizer = torch.optim.SGD(layer.parameters(), lr=0.1)
     scaler.scale(layer(torch.ones(2, 4).half()).float().mean()).backward()
-    refused = ""
-    try:
-        scaler.step(optimizer)
-    except ValueError as error:
-        refused = str(error)
-    assert "Attempting to unscale FP16 gradients" in refused
+    assert "Attempting to unscale FP16 gradients" in _refusal(lambda: scaler.step(optimizer))
     scaled = torch.tensor(1e-8 * 2**16).half()
     assert scaled / 2**16 == 0 < scaled  # divided in fp16 it is lost again
-    weight = torch.ones((), dtype=torch.float16)
-    for _ in range(100):
-        weight -= 1e-4
-    assert weight == 1  # a hundred updates, and not one has arrived
-    return {"update": "1e-4", "steps": 100}
+    weight, update, steps = torch.ones((), dtype=torch.float16), 1e-4, 100
+    for _ in range(steps):
+        weight -= update
+    assert weight == 1  # not one has arrived
 
 
-def scheduler() -> dict[str, object]:
+def scheduler() -> None:
     """Let the first steps be skipped while a warm-up counts them, and while it waits for them."""
+    of = 8
 
     def warm_up(bears: float = math.inf, wait: bool = False) -> tuple[int, list[float]]:
         """Train for ten steps; return how many were skipped, and the others' rates."""
         weight, skipped, rates = nn.Parameter(torch.ones(())), 0, []
         optimizer, scaler = torch.optim.SGD([weight], lr=0.1), _scaler()
-        schedule = torch.optim.lr_scheduler.LinearLR(optimizer, start_factor=0.1, total_iters=8)
+        schedule = torch.optim.lr_scheduler.LinearLR(optimizer, start_factor=0.1, total_iters=of)
         optimizer.register_step_post_hook(lambda *_: rates.append(optimizer.param_groups[0]["lr"]))
         for _ in range(10):
-            before = scaler.get_scale()
-            _step(scaler, optimizer, weight * (1.0 if before <= bears else math.inf))
-            skipped += scaler.get_scale() < before
-            if not wait or scaler.get_scale() >= before:
+            skips = _skipped(optimizer, weight, scaler, bears)
+            skipped += skips
+            if not (wait and skips):
                 schedule.step()
         return skipped, rates
 
@@ -92,17 +75,18 @@ def scheduler() -> dict[str, object]:
     waited, right = warm_up(bears, wait=True)
     assert waited == skipped
     assert right == planned[: len(right)]
-    return {"skipped": skipped, "of": 8, "start": f"{_scaler().get_scale():.0f}", "bears": bears}
+    start = _scaler().get_scale()
 
 
-def accumulation() -> dict[str, object]:
+def accumulation() -> None:
     """Accumulate four micro-batches under a scaler, rightly and with an update after each of them."""
+    micro = 4
 
     def moved(update_each: bool) -> float:
         weight = nn.Parameter(torch.zeros(()))
         optimizer, scaler = torch.optim.SGD([weight], lr=1.0), _scaler(init_scale=4.0, growth_interval=1)
-        for _ in range(4):
-            scaler.scale(weight / 4).backward()
+        for _ in range(micro):
+            scaler.scale(weight / micro).backward()
             if update_each:
                 scaler.unscale_(optimizer)
                 scaler.update()  # allowed: it has seen an inf check
@@ -111,12 +95,12 @@ def accumulation() -> dict[str, object]:
         return -weight.item()
 
     assert moved(False) == 1 > 10 * moved(True)
-    return {"micro": 4}
 
 
-def accumulation_not_batch() -> dict[str, object]:
+def accumulation_not_batch() -> None:
     """Average over micro-batches of unequal token counts, and over the tokens of both."""
-    losses = [torch.full((tokens,), value, requires_grad=True) for tokens, value in ((100, 1.0), (10, 3.0))]
+    many, few = 100, 10
+    losses = [torch.full((tokens,), value, requires_grad=True) for tokens, value in ((many, 1.0), (few, 3.0))]
     window = torch.cat(losses)
     mean_of_means = torch.stack([loss.mean() for loss in losses]).mean()
     assert torch.isclose(torch.stack([loss.sum() / len(window) for loss in losses]).sum(), window.mean())
@@ -125,38 +109,36 @@ def accumulation_not_batch() -> dict[str, object]:
     )
     inputs, norm = torch.randn(8, 16), nn.BatchNorm1d(16)
     assert not torch.allclose(norm(inputs), torch.cat([norm(part) for part in inputs.split(4)]), rtol=1e-2)
-    return {"few": 10, "many": 100, "weight": f"{(counted / due)[0].item():.1f}"}
+    weight = (counted / due)[0]
 
 
-def checkpoint() -> dict[str, object]:
+def checkpoint() -> None:
     """Restart a run that bears a scale of 1024 with its scaler's state and without it."""
+    scale = 1024
 
     def skipped_from(state: dict[str, Any] | None) -> int:
-        """Return how many of ten steps left the weight as it was."""
-        weight, stood = nn.Parameter(torch.ones(())), 0
+        """Return how many of ten steps were skipped."""
+        weight, skipped = nn.Parameter(torch.ones(())), 0
         optimizer, scaler = torch.optim.SGD([weight], lr=0.1), _scaler()
         if state is not None:
             scaler.load_state_dict(state)
         for _ in range(10):
-            before = weight.item()
-            _step(scaler, optimizer, weight * (1.0 if scaler.get_scale() <= 1024 else math.inf))
-            stood += weight.item() == before
-        return stood
+            skipped += _skipped(optimizer, weight, scaler, scale)
+        return skipped
 
-    saved = _scaler(init_scale=1024.0)
+    saved = _scaler(init_scale=float(scale))
     assert {"scale", "_growth_tracker"} <= set(saved.state_dict())
     assert skipped_from(saved.state_dict()) == 0
-    return {"scale": 1024, "without": skipped_from(None), "start": f"{_scaler().get_scale():.0f}"}
+    without = skipped_from(None)
+    start = _scaler().get_scale()
 
 
-def evaluation() -> dict[str, object]:
+def evaluation() -> None:
     """Evaluate a trained classifier in fp32 and under bf16 autocast."""
     digits, model = data.digits(), models.digits_classifier(64)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.5)
     for images, labels in data.batches(digits.train, 128) * 12:
-        optimizer.zero_grad()
-        F.cross_entropy(model(images), labels).backward()
-        optimizer.step()
+        _step(optimizer, F.cross_entropy(model(images), labels))
     model.eval()
     with torch.inference_mode():
         plain = model(digits.test.images)
@@ -172,10 +154,9 @@ def evaluation() -> dict[str, object]:
     for _ in range(len(digits.test)):
         correct += 1
     assert correct < len(digits.test)
-    return {"counted": f"{correct.item():.0f}"}
 
 
-def history() -> dict[str, object]:
+def history() -> None:
     """Keep losses as tensors and as numbers, before and after backward, and see what lives on."""
     weight = torch.randn(8, 8, requires_grad=True)
 
@@ -195,16 +176,16 @@ def history() -> dict[str, object]:
     assert kept_alive(lambda loss: loss, backward=False) == 5
     assert kept_alive(lambda loss: loss, backward=True) == 0
     assert kept_alive(lambda loss: loss.detach(), backward=False) == 0
-    return {}
 
 
-def fused() -> dict[str, object]:
+def fused() -> None:
     """Ask at each step which gradients an optimizer sees: an ordinary one, and a fused one."""
+    scale = 1024
 
     def seen_by(fused: bool, unscale: bool = False) -> list[float]:
         """Return the norm that a hook sees before each step; of two, the second has an inf."""
         weight = nn.Parameter(torch.ones(4))
-        optimizer, scaler = torch.optim.SGD([weight], lr=0.5, fused=fused), _scaler(init_scale=1024.0)
+        optimizer, scaler = torch.optim.SGD([weight], lr=0.5, fused=fused), _scaler(init_scale=scale)
         norms: list[float] = []
         optimizer.register_step_pre_hook(lambda *_: norms.append(weight.grad.norm().item()))  # type: ignore[union-attr]
         for factor in (0.5, math.inf):
@@ -220,28 +201,12 @@ def fused() -> dict[str, object]:
     plain, in_kernel = seen_by(False), seen_by(True)
     assert (len(plain), len(in_kernel)) == (1, 2)  # only a fused optimizer is called for the inf
     assert seen_by(True, unscale=True)[0] == plain[0]
-    return {"scale": 1024, "plain": f"{plain[0]:g}", "fused": f"{in_kernel[0]:g}"}
 
 
-def same_as_fp32() -> dict[str, object]:
+def same_as_fp32() -> None:
     """Train from the same start in fp32 and fp16; and take steps without scaling them right."""
     train = data.digits().train
     batches = data.batches(data.LabelledImages(train.images[:256], train.labels[:256]), 64)
     compared = training.compare(lambda: models.digits_classifier(32), batches, F.cross_entropy, epochs=3)
     assert compared.largest_difference < 0.05
-
-    def trained(optimizer_class: Any, scale: float) -> Tensor:
-        model = models.digits_classifier(16)
-        optimizer = optimizer_class(model.parameters(), lr=0.01)
-        for images, labels in batches * 2:
-            optimizer.zero_grad()
-            (scale * F.cross_entropy(model(images), labels)).backward()
-            optimizer.step()
-        return torch.cat([p.detach().flatten() for p in model.parameters()])
-
-    def error(optimizer_class: Any) -> float:
-        return formats.relative_error(trained(optimizer_class, 1024), trained(optimizer_class, 1))
-
-    assert error(torch.optim.Adam) < 0.01  # gradients 1024 times too large, and nothing to see
-    assert not error(torch.optim.SGD) < 1
-    return {}
+    forgotten_unscale()  # gradients 1024 times too large: with Adam there is nothing to see, SGD blows up

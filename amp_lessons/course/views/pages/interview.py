@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from amp_lessons._base.text.page import whole_page
-from amp_lessons.course.interview.sections import ToldInSections
+from amp_lessons.course.interview.reporting import ToldInSections
 
 _STYLE = Path(__file__).with_name("interview.css")
 

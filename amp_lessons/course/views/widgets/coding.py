@@ -13,8 +13,8 @@ from amp_lessons._base.drawing.picture import CAPTION_STYLE
 from amp_lessons._base.text import prose
 from amp_lessons.course.exercises import Report
 from amp_lessons.course.exercises.report import rendering
-from amp_lessons.course.interview.coding.rounds import CodeRound, RoundReport
-from amp_lessons.course.interview.coding.tasks import TASKS, CodeTask, task
+from amp_lessons.course.interview.code_rounds import CodeRound, RoundReport
+from amp_lessons.course.interview.code_tasks import TASKS, CodeTask, task
 from amp_lessons.course.views.base.code import code_html
 from amp_lessons.course.views.base.controls import AreYouSure, button, dropdown, focus, row, text_field
 from amp_lessons.course.views.base.countdown import Countdown

@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable
 
 from amp_lessons.course import interview
-from amp_lessons.course.interview.designs import design
+from amp_lessons.course.interview.bank import design
 from amp_lessons.course.interview.mock import Interview
 from amp_lessons.course.views.base.controls import dropdown
 from amp_lessons.course.views.widgets.mock import InterviewRoom

@@ -10,7 +10,7 @@ import ipywidgets
 from markupsafe import Markup
 
 from amp_lessons._base import files
-from amp_lessons.course.interview.sections import ToldInSections
+from amp_lessons.course.interview.reporting import ToldInSections
 from amp_lessons.course.views.base.controls import button
 from amp_lessons.course.views.pages.interview import report_page
 from amp_lessons.course.views.widgets.rubric import told

@@ -9,7 +9,7 @@ from typing import Any
 from markupsafe import Markup
 
 from amp_lessons._base.drawing.picture import CAPTION_STYLE
-from amp_lessons.course.interview.sections import ToldInSections
+from amp_lessons.course.interview.reporting import ToldInSections
 from amp_lessons.course.views.base.controls import AreYouSure, button
 from amp_lessons.course.views.base.shown import Shown
 from amp_lessons.course.views.widgets.report_file import ReportFile

@@ -21,9 +21,8 @@ from amp_lessons.audit.findings import todo
 from amp_lessons.course import exercises, progress
 from amp_lessons.course.exercises import Report
 from amp_lessons.course.exercises.own_code import same_code, source_of
-from amp_lessons.course.interview.coding.review import Pointed, Review
-from amp_lessons.course.interview.coding.tasks import CodeTask, task
-from amp_lessons.course.interview.sections import ToldInSections
+from amp_lessons.course.interview.code_tasks import CodeTask, Pointed, Review, task
+from amp_lessons.course.interview.reporting import ToldInSections
 from amp_lessons.course.progress import ProgressError, Round, Try, utc_now
 
 
@@ -52,7 +51,7 @@ class CodeRound:
     @property
     def key(self) -> str:
         """What the round is kept by."""
-        return key_of(self.task.id, self.seed, self.minutes)
+        return f"{self.task.id} {self.seed} {self.minutes}"
 
     @property
     def used_s(self) -> float:
@@ -183,11 +182,6 @@ class CodeRound:
             return None
         self.message = found.message
         return found.rounds.get(self.key)
-
-
-def key_of(task_id: str, seed: int, minutes: int) -> str:
-    """Return what a round is kept by."""
-    return f"{task_id} {seed} {minutes}"
 
 
 _AS_GIVEN = "this is still the code as it was given: change it, then hand it in again"
