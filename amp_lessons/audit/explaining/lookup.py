@@ -16,7 +16,7 @@ from amp_lessons._base.render import terms_html
 from amp_lessons._base.text import prose
 from amp_lessons._base.text.tables import Shown
 from amp_lessons._base.text.words import listed
-from amp_lessons.audit.explaining.message import Message, all_messages
+from amp_lessons.audit.explaining.message import Message, all_messages, plain
 
 _WIDTH = 100
 # a line that names one, behind the rank that says it
@@ -154,7 +154,7 @@ def explain(problem: BaseException | warnings.WarningMessage | str) -> Explanati
     """
     said = list(texts(problem))
     for text in said:
-        line = " ".join(text.split())
+        line = plain(text)
         places = {message: place for message in all_messages() if (place := message.place(line)) is not None}
         if places:
             return _known(max(places, key=places.__getitem__), text)
@@ -188,16 +188,9 @@ def _words(text: str) -> set[str]:
 
 
 def _known(message: Message, text: str) -> Explanation:
-    return Explanation(
-        known=True,
-        said=_telling_line(message, text),
-        meaning=message.meaning,
-        cure=message.cure,
-        lesson=message.lesson,
-        name=message.name,
-        source=message.source,
-        seen_at=message.seen_at,
-    )
+    told = ("meaning", "cure", "lesson", "name", "source", "seen_at")
+    said = _telling_line(message, text)
+    return Explanation(known=True, said=said, **{each: getattr(message, each) for each in told})
 
 
 def _telling_line(message: Message, text: str) -> str:
