@@ -24,8 +24,8 @@ class Message:
     space is one blank. ``lesson`` is the number of the lesson that explains it, ``source`` the file of
     PyTorch's, or of a framework's, that says it, or ``C++``; ``seen_at`` a public place where somebody met
     it. Where one of ``unless`` is found too, in another line of a traceback mostly, the text says something
-    else. A kind of message that ``SEVERAL`` say, each in its own words, gives way to a message nearby. Sentences
-    have ``code`` between backticks. Raises ValueError for what is no regular expression.
+    else. What ``SEVERAL`` say, each in its own words, gives way to another message nearby. Sentences have
+    ``code`` between backticks. Raises ValueError for what is no regular expression.
     """
 
     name: str
