@@ -14,6 +14,7 @@ ABOUT = (
 )  # fmt: skip
 
 SEVERAL = "several libraries"
+_compiled = functools.cache(re.compile)  # they are more than the 512 that ``re`` keeps by itself
 
 
 @dataclass(frozen=True)
@@ -40,7 +41,7 @@ class Message:
     def __post_init__(self) -> None:
         for each in (*self.patterns, *self.unless):
             try:
-                re.compile(each)
+                _compiled(each)
             except re.error as error:
                 raise ValueError(f"{each!r} is no regular expression: {error}") from error
 
@@ -54,8 +55,8 @@ class Message:
         The place counts letters; None if it does not. In a log the error that ended it comes behind
         warnings of another kind.
         """
-        places = [found.start() for each in self.patterns for found in re.finditer(each, said)]
-        if not places or any(re.search(each, said) for each in self.unless):
+        places = [found.start() for each in self.patterns for found in _compiled(each).finditer(said)]
+        if not places or any(_compiled(each).search(said) for each in self.unless):
             return None
         kinds = _KIND.findall(said, 0, max(places))
         return not (kinds and kinds[-1] == "Warning"), max(places) - _NEARBY * (self.source == SEVERAL)

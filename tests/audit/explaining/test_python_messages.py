@@ -41,6 +41,7 @@ SAID_BY_OTHER_VERSIONS = {
     "clipped_on_two_meshes",
     "rest_of_a_quantized_model",
     "old_property_of_accelerate",
+    "old_flags_of_quantization",
     "scaler_in_compiled_code",
     "tensor_for_a_parameter",
 }
