@@ -16,7 +16,7 @@ from amp_lessons._base.render import terms_html
 from amp_lessons._base.text import prose
 from amp_lessons._base.text.tables import Shown
 from amp_lessons._base.text.words import listed
-from amp_lessons.audit.explaining.message import Message, all_messages
+from amp_lessons.audit.explaining.message import Message, all_messages, plain
 
 _WIDTH = 100
 # a line that names one, behind the rank that says it
@@ -24,6 +24,7 @@ _ERROR = re.compile(r"(\[rank\d+\]: )?([\w.]+\.)?\w*(Error|Exception|Unsupported
 _WORD = re.compile(r"[A-Za-z_]{4,}")
 _NEAREST = 3  # messages that are named where none says it
 _MOST_READ = 10_000  # letters, to find them
+_TOLD = ("meaning", "cure", "lesson", "name", "source", "seen_at")  # of a message
 
 
 @dataclass(frozen=True, repr=False)
@@ -73,7 +74,9 @@ class Explanation(Shown):
     def as_markdown(self) -> str:
         """Render the message as a quotation and a list of what is said of it."""
         items = [f"- *{heading}:* {prose.as_markdown(sentence)}" for heading, sentence in self._parts()]
-        return "\n".join([f"> {_plain_markdown(self.said or '(no message)')}", "", *items])
+        # it may hold backticks of its own, single ones too: nothing of it is code or markup
+        said = prose.as_markdown((self.said or "(no message)").replace("`", "'"))
+        return "\n".join([f"> {said}", "", *items])
 
     def as_html(self) -> Markup:
         """Render the same as HTML; what the message says is never taken for markup."""
@@ -85,11 +88,6 @@ class Explanation(Shown):
 def _owner(source: str) -> str:
     """Say that a file is PyTorch's; the path of another library's says whose it is."""
     return "PyTorch, " if source == "C++" or source.startswith("torch/") else ""
-
-
-def _plain_markdown(text: str) -> str:
-    """A message may hold backticks of its own, single ones too: nothing of it is code or markup."""
-    return prose.as_markdown(text.replace("`", "'"))
 
 
 def texts(problem: Any) -> Iterator[str]:
@@ -154,10 +152,12 @@ def explain(problem: BaseException | warnings.WarningMessage | str) -> Explanati
     """
     said = list(texts(problem))
     for text in said:
-        line = " ".join(text.split())
+        line = plain(text)
         places = {message: place for message in all_messages() if (place := message.place(line)) is not None}
         if places:
-            return _known(max(places, key=places.__getitem__), text)
+            message = max(places, key=places.__getitem__)
+            told = {each: getattr(message, each) for each in _TOLD}
+            return Explanation(known=True, said=_telling_line(message, text), **told)
     return Explanation(
         known=False,
         said=_error_line(said[0]),
@@ -185,19 +185,6 @@ def _nearest(text: str) -> str:
 
 def _words(text: str) -> set[str]:
     return {word.lower() for word in _WORD.findall(text)}
-
-
-def _known(message: Message, text: str) -> Explanation:
-    return Explanation(
-        known=True,
-        said=_telling_line(message, text),
-        meaning=message.meaning,
-        cure=message.cure,
-        lesson=message.lesson,
-        name=message.name,
-        source=message.source,
-        seen_at=message.seen_at,
-    )
 
 
 def _telling_line(message: Message, text: str) -> str:

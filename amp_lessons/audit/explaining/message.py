@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import html
 import re
 from dataclasses import dataclass
 
@@ -11,6 +12,9 @@ ABOUT = (
     "scaler", "autocast", "optimizers", "dtypes", "kernels", "numbers", "float8", "tf32", "sharding",
     "compiling", "frameworks", "apple", "trainers", "attention", "quantized", "logs", "jax",
 )  # fmt: skip
+
+SEVERAL = "several libraries"
+_compiled = functools.cache(re.compile)  # they are more than the 512 that ``re`` keeps by itself
 
 
 @dataclass(frozen=True)
@@ -21,7 +25,8 @@ class Message:
     space is one blank. ``lesson`` is the number of the lesson that explains it, ``source`` the file of
     PyTorch's, or of a framework's, that says it, or ``C++``; ``seen_at`` a public place where somebody met
     it. Where one of ``unless`` is found too, in another line of a traceback mostly, the text says something
-    else. Sentences have ``code`` between backticks. Raises ValueError for what is no regular expression.
+    else. What ``SEVERAL`` say, each in its own words, gives way to another message nearby. Sentences have
+    ``code`` between backticks. Raises ValueError for what is no regular expression.
     """
 
     name: str
@@ -36,27 +41,35 @@ class Message:
     def __post_init__(self) -> None:
         for each in (*self.patterns, *self.unless):
             try:
-                re.compile(each)
+                _compiled(each)
             except re.error as error:
                 raise ValueError(f"{each!r} is no regular expression: {error}") from error
 
     def matches(self, text: str) -> bool:
-        """Whether ``text``, whose white space may be anything, says this."""
-        return self.place(" ".join(text.split())) is not None
+        """Whether ``text``, as it was pasted, says this."""
+        return self.place(plain(text)) is not None
 
     def place(self, said: str) -> tuple[bool, int] | None:
-        """Return where ``said``, with single blanks, says this last: whether as an error, and at which place.
+        """Return where ``said``, which is plain, says this last: whether as an error, and at which place.
 
         The place counts letters; None if it does not. In a log the error that ended it comes behind
         warnings of another kind.
         """
-        places = [found.start() for each in self.patterns for found in re.finditer(each, said)]
-        if not places or any(re.search(each, said) for each in self.unless):
+        places = [found.start() for each in self.patterns for found in _compiled(each).finditer(said)]
+        if not places or any(_compiled(each).search(said) for each in self.unless):
             return None
         kinds = _KIND.findall(said, 0, max(places))
-        return not (kinds and kinds[-1] == "Warning"), max(places)
+        return not (kinds and kinds[-1] == "Warning"), max(places) - _NEARBY * (self.source == SEVERAL)
 
 
+def plain(text: str) -> str:
+    """Return what was pasted in one line: without colours, ranks, frames, and quotes of a word processor."""
+    return " ".join(_PASTED.sub(" ", html.unescape(text).translate(_QUOTES)).split())
+
+
+_PASTED = re.compile(r"\x1b\[[\d;]*m|^(?:\s*(?:[>│┃❱*]|\[\w+\d\]:))+|[│┃]\s*$|\\(?=['\"])", re.MULTILINE)
+_QUOTES = str.maketrans("‘’“”", "''\"\"")
+_NEARBY = 300  # letters
 _KIND = re.compile(r"\w(Error|Exception|Warning):")  # what Python says before each message
 
 

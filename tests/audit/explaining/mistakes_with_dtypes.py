@@ -129,6 +129,10 @@ def _distances(island: bool) -> None:
             torch.histogram(hidden.float() if island else hidden, 4)
 
 
+def _spectrum(signal: torch.Tensor) -> torch.Tensor:
+    return torch.stft(signal.flatten(), 4, window=torch.ones(4, dtype=signal.dtype), return_complex=True)
+
+
 def _sample(logits: torch.Tensor) -> None:
     torch.multinomial(logits.softmax(-1), 1)
 
@@ -277,6 +281,36 @@ DTYPES = (
     ),
     Mistake("no_16_bit_algebra", lambda: HALF.quantile(0.5), lambda: HALF.float().quantile(0.5)),
     Mistake("no_16_bit_algebra", lambda: torch.fft.fft(X.bfloat16()), lambda: torch.fft.fft(X)),
+    Mistake("no_16_bit_algebra", lambda: HALF.pinverse(), lambda: HALF.float().pinverse()),
+    Mistake("no_16_bit_algebra", lambda: _spectrum(HALF), lambda: _spectrum(HALF.float())),
+    Mistake(
+        "no_16_bit_algebra",
+        lambda: torch.sparse.sampled_addmm(SQUARE.half().to_sparse_csr(), HALF.T, HALF),
+        lambda: torch.sparse.sampled_addmm(SQUARE.to_sparse_csr(), X.T, X),
+    ),
+    Mistake(
+        "complex_of_two_halves",
+        lambda: torch.view_as_complex(torch.ones(4, 2).bfloat16()),
+        lambda: torch.view_as_complex(torch.ones(4, 2)),
+    ),
+    Mistake(
+        "tensors_of_two_dtypes",
+        lambda: torch.linalg.solve(SQUARE, SQUARE.bfloat16()),
+        lambda: torch.linalg.solve(SQUARE, SQUARE.bfloat16().float()),
+    ),
+    Mistake(
+        "tensors_of_two_dtypes",
+        lambda: torch.baddbmm(HALF[None], X[None], SQUARE[None]),
+        lambda: torch.baddbmm(X[None], X[None], SQUARE[None]),
+    ),
+    Mistake(
+        "tensors_of_two_dtypes",
+        lambda: torch.linalg.householder_product(SQUARE, HALF[0]),
+        lambda: torch.linalg.householder_product(SQUARE, X[0]),
+    ),
+    Mistake(
+        "cast_to_whole_numbers", lambda: nn.Linear(4, 4).to(torch.int8), lambda: nn.Linear(4, 4).to(X.dtype)
+    ),
     Mistake("kernel_for_other_dtypes", lambda: X.double().to_mkldnn(), lambda: X.to_mkldnn()),
     Mistake(
         "kernel_for_other_dtypes", lambda: X.to_mkldnn(torch.float64), lambda: X.to_mkldnn(torch.float16)
@@ -347,6 +381,7 @@ NUMBERS = (
         lambda: torch.distributions.Normal(0.0, torch.tensor(1e-9).half(), validate_args=True),
         lambda: torch.distributions.Normal(0.0, torch.tensor(1e-9).float(), validate_args=True),
     ),
+    Mistake("nan_surfaces_elsewhere", lambda: int(X[0, 0] * torch.nan), lambda: int(X[0, 0])),
     Mistake("out_of_memory", lambda: torch.empty(2**52), lambda: torch.empty(2)),
     Mistake("no_fp8_kernel", lambda: X.to(F8) + X.to(F8), lambda: (X.to(F8).float() + 1).to(F8)),
     Mistake("no_fp8_promotion", lambda: X.to(F8) + X, lambda: X.to(F8).float() + X),

@@ -15,6 +15,8 @@ from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
+from amp_lessons.audit.explaining.message import SEVERAL, all_messages
+
 TORCH = Path(importlib.util.find_spec("torch").origin).parent
 
 # All that these say is about mixed precision.
@@ -61,6 +63,13 @@ class Said:
 def said_by_torch() -> tuple[Said, ...]:
     """Return what all files say that speak of mixed precision, once each, other messages among it."""
     return tuple(dict.fromkeys(said for path in _files() for said in _in_file(path)))
+
+
+def explained_by(text: str) -> list[str]:
+    """Return the entries that a text has; those that many say in their own words give way to others."""
+    saying = [message for message in all_messages() if message.matches(text)]
+    own = [message.name for message in saying if message.source != SEVERAL]
+    return own or [message.name for message in saying]
 
 
 def _files() -> Iterator[Path]:

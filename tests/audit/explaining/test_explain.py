@@ -37,6 +37,32 @@ def test_line_breaks_and_other_words_around_it_do_not_matter():
     assert audit.explain(traceback.replace("unscale FP16", "unscale\n      FP16")).name == "fp16_gradients"
 
 
+@pytest.mark.parametrize(
+    "pasted",
+    [
+        "│ ValueError: Attempting to unscale FP16 │\n│ gradients.                             │",
+        "[rank0]: ValueError: Attempting to unscale\n[rank0]: FP16 gradients.",
+        "> \x1b[31mValueError\x1b[0m: Attempting to unscale FP16\n> gradients.",
+    ],
+)
+def test_frames_ranks_and_colours_of_a_terminal_are_read_through(pasted):
+    assert audit.explain(pasted).name == "fp16_gradients"
+
+
+@pytest.mark.parametrize("quotes", ["“”‘’", "&quot;&quot;''", "\\\"\\\"''"])
+def test_quotes_of_a_word_processor_a_page_and_a_shell_are_read(quotes):
+    first, second, third, fourth = re.findall(r"&quot;|\\\"|.", quotes)
+    text = f"RuntimeError: {first}addmm_impl_cpu_{second} not implemented for {third}Half{fourth}"
+    assert audit.explain(text).name == "no_16_bit_kernel"
+
+
+def test_what_many_say_in_their_own_words_gives_way_nearby_and_not_far_away():
+    kind = "RuntimeError: query and key must have the same dtype"
+    assert audit.explain(f"{kind}\nValueError: {FP16}").name == "fp16_gradients"
+    assert audit.explain(f"ValueError: {FP16}\n{kind}").name == "fp16_gradients"
+    assert audit.explain(f"ValueError: {FP16}\n{'step ' * 100}\n{kind}").name == "tensors_of_two_dtypes"
+
+
 def test_of_a_log_the_last_error_is_explained_and_a_warning_where_there_is_no_error():
     spelling = "FutureWarning: `torch.cuda.amp.autocast(args...)` is deprecated."
     first = (
@@ -129,10 +155,17 @@ def test_what_is_not_known_says_so_and_how_to_go_on():
         "Input type (MPSFloatType) and weight type (torch.FloatTensor) should be the same",
         "lax.add requires arguments to have the same dtypes, got int32, float32.",
         "derivative for aten::_scaled_dot_product_efficient_attention_backward is not implemented",
-        "module 'torch' has no attribute 'float8_e4m3fn'",
         "The attention mask and the pad token id were not set.",
         "KeyError: 'scale'",
         "RuntimeWarning: invalid value encountered in cast",
+        "RecursionError: an infinite loop was detected in the loss graph",
+        "MLflow's log_metric() only accepts float and int types",
+        "0  NaN  NaN  NaN  2\n1  NaN  NaN  NaN  3",
+        "mat1 and mat2 shapes cannot be multiplied (32x10 and 1x4096)",
+        "Illegal partition: expected half-head sections summing to 64, got 32",
+        "\"bitwise_and_cpu\" not implemented for 'Half'",
+        "lm_loss: 2.275809E+00 | number of skipped iterations:   0 | number of nan iterations:   0 |",
+        "expected scalar type Long but found Float",
     ],
 )
 def test_what_has_nothing_to_do_with_precision_is_not_answered(text):

@@ -14,7 +14,7 @@ from amp_lessons import audit
 from amp_lessons._base.entries import LOADER
 from amp_lessons.audit.explaining import all_messages
 from tests.audit.explaining.provoking import heard
-from tests.audit.explaining.said_by_torch import TORCH, said_by_torch, said_in
+from tests.audit.explaining.said_by_torch import TORCH, explained_by, said_by_torch, said_in
 from tests.audit.explaining.test_mistakes import MISTAKES
 
 CPU = "lib/libtorch_cpu.so"
@@ -78,7 +78,7 @@ def test_a_file_of_pytorchs_holds_the_words(name, file, piece, whole):
 
 @pytest.mark.parametrize(("name", "text"), REPORTED)
 def test_what_was_reported_is_explained_by_one_entry(name, text):
-    assert [message.name for message in all_messages() if message.matches(text)] == [name]
+    assert explained_by(text) == [name]
 
 
 def _witnesses() -> list[str]:

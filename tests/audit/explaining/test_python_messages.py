@@ -9,7 +9,15 @@ from pathlib import Path
 import pytest
 
 from amp_lessons.audit.explaining import all_messages
-from tests.audit.explaining.said_by_torch import AMP_FILES, TORCH, Said, messages, said_by_torch, said_in
+from tests.audit.explaining.said_by_torch import (
+    AMP_FILES,
+    TORCH,
+    Said,
+    explained_by,
+    messages,
+    said_by_torch,
+    said_in,
+)
 
 # By Python itself, of a call that does not fit the function there.
 SAID_BY_PYTHON = {
@@ -18,6 +26,7 @@ SAID_BY_PYTHON = {
     "no_scaler_in_torch_amp",
     "flag_of_another_library",
     "no_such_name_in_torch_amp",
+    "dtype_under_another_name",
 }
 
 # Not yet by PyTorch 2.13, no more by it, no more by Transformers 5.23, whose files of these names say others;
@@ -32,6 +41,7 @@ SAID_BY_OTHER_VERSIONS = {
     "clipped_on_two_meshes",
     "rest_of_a_quantized_model",
     "old_property_of_accelerate",
+    "old_flags_of_quantization",
     "scaler_in_compiled_code",
     "tensor_for_a_parameter",
 }
@@ -44,30 +54,26 @@ Add an entry for each to amp_lessons/audit/explaining/ (or its words to the patt
 has the same meaning and the same cure), and a mistake that provokes it to tests/audit/explaining/."""
 
 
-def _entries(text: str) -> list[str]:
-    return [message.name for message in all_messages() if message.matches(text)]
-
-
 def _about_amp() -> list[Said]:
     return [said for said in said_by_torch() if said.about_amp]
 
 
 def test_every_message_is_explained():
-    missing = [f"{said.file}: {said.text}" for said in _about_amp() if not _entries(said.text)]
+    missing = [f"{said.file}: {said.text}" for said in _about_amp() if not explained_by(said.text)]
     version = (TORCH / "version.py").read_text()
     version = re.search(r"__version__ = '([^']*)'", version)[1]
     assert not missing, _TO_ADD.format(version=version, said="\n".join(missing))
 
 
 def test_no_message_has_two_explanations():
-    assert not [(said, names) for said in said_by_torch() if len(names := _entries(said.text)) > 1]
+    assert not [(said, names) for said in said_by_torch() if len(names := explained_by(said.text)) > 1]
 
 
 def test_what_says_something_else_is_hardly_ever_explained():
     """A pattern that catches anything would let the tests above pass, whatever PyTorch said."""
     others = [said for said in said_by_torch() if not said.about_amp]
     assert len(others) > 500
-    caught = [said for said in others if _entries(said.text)]
+    caught = [said for said in others if explained_by(said.text)]
     assert len(caught) < len(others) / 25, caught
 
 
@@ -83,7 +89,7 @@ def test_what_says_something_else_is_hardly_ever_explained():
     ],
 )
 def test_an_invented_message_is_not_explained(invented):
-    assert _entries(invented) == []
+    assert explained_by(invented) == []
 
 
 def test_a_new_message_in_one_of_the_files_would_be_found():
