@@ -166,10 +166,10 @@ def only_fp16() -> dict[str, object]:
 def flat() -> dict[str, object]:
     """Discard what `scale` returns, or clip before unscaling: the update is too small by the scale."""
 
-    def moved(scaled: bool, clipped: bool = False) -> float:
+    def moved(scaled: bool, clipped: bool = False, norm: float = 1.0) -> float:
         weight = nn.Parameter(torch.zeros(()))
         optimizer, scaler = torch.optim.SGD([weight], lr=1.0), _scaler()
-        loss = weight * 1.0
+        loss = weight * norm
         scaled_loss = scaler.scale(loss)
         (scaled_loss if scaled else loss).backward()
         if clipped:
@@ -180,6 +180,10 @@ def flat() -> dict[str, object]:
     scale = _scaler().get_scale()
     assert (moved(True), moved(False)) == (1, 1 / scale)
     assert math.isclose(moved(True, clipped=True), 1 / scale, rel_tol=1e-5)
+    # no power of two tells them apart: right clipping moves by 1 where the norm is at least max_norm
+    assert math.isclose(moved(True, clipped=True, norm=3.0), 1 / scale, rel_tol=1e-5)
+    assert moved(False, norm=3.0) == 3 / scale
+    assert moved(True, norm=3.0) == 3  # without clipping only the discarded scale is left
     return {"factor": f"{scale:.0f}"}
 
 
