@@ -307,6 +307,13 @@ def test_dead_units_in_fp16_move_as_little_in_fp32_and_do_not_end_at_vanished_gr
     )
 
 
+def test_cells_about_speed_print_what_their_numbers_are_held_against():
+    rows = shown(WRITTEN["fp32_part"], without_a_scaler()).splitlines()
+    assert max(map(len, rows)) < LINE
+    assert sum(row.endswith("aten::linear torch.bfloat16") for row in rows) == 3
+    assert [row.split()[0] for row in shown(WRITTEN["small"], without_a_scaler()).splitlines()] == ["1", "4"]
+
+
 def test_where_no_module_s_output_has_the_nan_the_cell_names_the_parameter():
     run = loss_curves._InfiniteGradient()
     run.batches = run.batches[:3]
