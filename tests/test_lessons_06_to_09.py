@@ -84,6 +84,33 @@ def test_how_much_decay_a_fused_adam_keeps_in_bf16_hangs_on_rate_and_size(lr, si
     assert said in text("11", "decay-why")
 
 
+@pytest.mark.parametrize("fused", [False, True])
+def test_beside_gradients_of_zero_bf16_rounds_all_of_the_decay_away_in_a_fused_adam_as_well(fused):
+    weight = torch.nn.Parameter(
+        (0.05 * torch.randn(1000, generator=torch.Generator().manual_seed(0))).bfloat16()
+    )
+    adam, before = (
+        torch.optim.AdamW([weight], lr=3e-4, weight_decay=0.1, fused=fused),
+        weight.detach().clone(),
+    )
+    for _ in range(300):
+        weight.grad = torch.zeros_like(weight)
+        adam.step()
+    assert torch.equal(weight, before)
+    assert "here loses all of it, too" in text("07", "decay-why")
+
+
+def test_the_mean_square_of_lesson_07_rises_above_the_true_one_in_bf16_and_never_falls():
+    said: dict[str, object] = {"torch": torch, "nn": torch.nn}
+    exec(text("07", "decay-run"), said)
+    (_, right), (_, half) = (
+        said["adamw"](dtype, sizes=(1.0, 0.1)) for dtype in (torch.float32, torch.bfloat16)
+    )
+    assert right[1] < right[0] < 0.8 * half[0]
+    assert half[1] == half[0]
+    assert "above the true one, and steps get too short" in text("07", "decay-why")
+
+
 @pytest.mark.skipif(TORCH < (2, 10), reason="grad_dtype came with PyTorch 2.10")
 def test_an_fp16_weight_with_grad_dtype_fp32_is_unscaled_before_2_15():
     weight, scaler = torch.nn.Parameter(torch.ones(3).half()), torch.amp.GradScaler("cpu")

@@ -121,8 +121,8 @@ def _rounded_to_zero(eps: float, half: str) -> Finding:
 @mistake("a query without a key gives NaN", lesson="02", costs="stops")
 def masked_row_nan(
     seen: str,
-    how: str = "-1e9 is beyond fp16, where it becomes -inf, and softmax of nothing but -inf divides zero by "
-    "zero",
+    how: str = "-1e9 is beyond fp16, where it becomes -inf, and softmax of nothing but -inf subtracts -inf "
+    "from -inf: NaN",
     hint: str = "mask with a number that the dtype has, or with a bool mask, and give such rows zeros",
 ) -> Worded:
     """Report a mask whose number is -inf in 16 bits; ``seen`` says where, ``how`` what comes of it."""

@@ -398,12 +398,23 @@ def _(event: events.StepAsked, past: Past) -> Verdicts:
 
 @mistake("many steps in a row were skipped, whatever the scale", lesson="03", only_audit=True, costs="stops")
 def always_overflows(steps: int, loss: float | None = None) -> Worded:
-    """Report many ``steps`` skipped in a row, or fewer whose ``loss`` was inf or NaN before it was scaled."""
-    broken = "" if loss is None else f", the loss of each was inf or NaN before it was scaled, at last {loss}"
+    """Report many ``steps`` skipped in a row, or fewer whose ``loss`` was inf or NaN before it was scaled.
+
+    A ``loss`` that is a number is that of the last of many steps; None is one that nobody has seen.
+    """
+    told, source = "", "the forward or the backward pass, or from the data"
+    cure = "look for the first inf or NaN of the forward pass; keep what overflows there in fp32, or use bf16"
+    if loss is not None and math.isfinite(loss):
+        told, source = f", the loss of the last was {loss:.3g}", "the backward pass, or from another rank"
+        cure = "a root, a log or a norm at zero has an infinite slope: put an eps inside of it"
+        cure += "; where gradients overflow at any scale, use bf16"
+    elif loss is not None:
+        told = f", the loss of each was inf or NaN before it was scaled, at last {loss}"
+        source = "the forward pass or from the data"
     return (
-        f"{steps} steps in a row were skipped{broken}, and every one of them halved the scale: inf or NaN do "
-        "not come from the scale, but from the forward pass or from the data, and no scale will cure them",
-        "look for the first inf or NaN of the forward pass; keep what overflows there in fp32, or use bf16",
+        f"{steps} steps in a row were skipped{told}, and every one of them halved the scale: inf or NaN do "
+        f"not come from the scale, but from {source}, and no scale will cure them",
+        cure,
     )
 
 
@@ -422,7 +433,8 @@ class _InARow(Rule):
             return
         elif past.steps.skipped_in_a_row[event.optimizer] + 1 == _TOO_MANY:
             # where the loss is finite, what the forward pass has made of inf was of no consequence
-            yield seen(always_overflows(_TOO_MANY), event.broken_at if event.loss is None else None)
+            finding = always_overflows(_TOO_MANY, None if no_number else event.loss)
+            yield seen(finding, event.broken_at if event.loss is None else None)
 
 
 @mistake("the scaler skips far more steps than its search for a larger scale", lesson="03", only_audit=True)

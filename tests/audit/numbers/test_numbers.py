@@ -12,6 +12,7 @@ from torch import Tensor, nn
 
 from amp_lessons import audit
 from amp_lessons.audit.numbers.layers import _AT_MOST
+from amp_lessons.course.clinic import loss_curves
 from amp_lessons.scaling import census
 
 
@@ -383,6 +384,18 @@ def test_losses_that_are_numbers_are_left_to_the_scale_for_twenty_steps(skipped,
     seen = stepped([torch.ones(3, 4)] * skipped, scale=2.0**100)
     assert not any(step.happened for step in seen.steps)
     assert [each.code for each in seen.report.findings if not each.ok] == told
+
+
+def test_where_every_loss_is_finite_the_backward_pass_is_blamed_and_not_the_forward_pass():
+    training = loss_curves._InfiniteGradient()
+    with audit.watch(training.model, every=10) as seen:
+        training.run()
+    assert all(map(math.isfinite, training.losses))
+    (found,) = [each for each in seen.report.findings if not each.ok]
+    assert found.code == "always_overflows"
+    assert "but from the backward pass" in found.message
+    assert "forward pass" not in found.message + found.hint
+    assert "eps inside" in found.hint
 
 
 def test_a_step_with_a_learning_rate_of_zero_loses_no_update():

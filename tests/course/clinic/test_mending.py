@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
+import math
+import re
+
 import numpy as np
 import pytest
 import torch
 
-from amp_lessons import exercises
+from amp_lessons import clinic, exercises
+from amp_lessons.course.exercises import shelf
+from amp_lessons.course.exercises.heal_frozen_weights import check as frozen_weights
+from amp_lessons.course.exercises.heal_left_behind import check as left_behind
 from tests.course.exercises.verdicts import (
     assert_right,
     assert_wrong,
@@ -54,5 +60,28 @@ def test_the_norm_keeps_its_cards_promise_of_eps(dtype, exponent):
     wide = x.double().numpy()
     right = wide / np.sqrt((wide**2).mean(-1, keepdims=True) + 10.0**exponent)
     tolerance = {torch.float16: 2e-3, torch.bfloat16: 2e-2, torch.float32: 1e-5}[dtype]
+    assert tolerance >= 4 * torch.finfo(dtype).eps / 2, (
+        "as the card says: half a spacing is what rounding costs"
+    )
     off = np.abs(normalised.double().numpy() - right)
     assert (off <= tolerance * np.abs(right).max(-1, keepdims=True)).all()
+
+
+def test_cards_say_how_far_weights_may_move_and_do():
+    card = {name: shelf.find(name).asks for name in ("heal_frozen_weights", "heal_left_behind")}
+    assert frozen_weights._MOST == 1.75
+    assert "one and three quarters" in card["heal_frozen_weights"]
+    draw = torch.Generator().manual_seed(0)
+    history = left_behind._drifting(3, left_behind._FAR, draw)
+    assert 0.05 < (history[-1] - history[0]).max() < 0.1
+    assert "by less than 0.1 in all" in card["heal_left_behind"]
+
+
+def test_a_far_position_and_its_cosine_are_those_that_bf16_has():
+    seen = " ".join(each.told for each in clinic.patient("heal_lost_order").seen_at)
+    told = re.search(
+        r"Position ([\d,]+) becomes ([\d,]+) in bf16, and its cosine (\S+) instead of (\S+)[.]", seen
+    )
+    exact, rounded = (int(each.replace(",", "")) for each in told.groups()[:2])
+    assert torch.tensor(float(exact)).bfloat16() == rounded
+    assert [f"{math.cos(each):.2f}" for each in (rounded, exact)] == [*told.groups()[2:]]

@@ -76,7 +76,7 @@ def test_without_a_kernel_every_way_can_be_read(tree):
     first = "fp16, with fp32 weights · From when on? from the first batch · And all in fp32? "
     assert rows[0].startswith("- In which dtype?")
     assert first in rows[0]
-    assert "and the weights below 65,504? yes" in bundle["text/markdown"]
+    assert "finite, and below 65,504? yes" in bundle["text/markdown"]
     assert bundle["text/plain"].splitlines()[:2] == [SYMPTOMS.text, "- the loss is NaN or inf"]
 
 

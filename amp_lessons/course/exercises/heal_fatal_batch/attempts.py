@@ -20,7 +20,7 @@ wrong("lowest_number_only", "masked_row_not_zero", "same weight", (WEIGHTS, "sco
 wrong(
     "minus_infinity",
     "masked_row_nan",
-    "divided by zero",
+    "subtracts -inf from -inf",
     (FILL, "scores.masked_fill(~allowed, float('-inf'))"),
     (WEIGHTS, "scores.softmax(dim=-1)"),
 )

@@ -141,8 +141,8 @@ def _require_empty_rows(result: Tensor, case: MaskCase) -> None:
     rows = result[~case.allowed.any(-1).expand(result.shape[:-1])]
     if rows.isnan().any():
         seen = f"{case.what}, a query that may see no key gives NaN"
-        how = "its weights add up to zero, and zero is divided by zero: softmax does so with nothing but -inf"
-        raise Rejected(numbers.masked_row_nan(seen, f"{how}, which is what -1e9 becomes in fp16"))
+        how = "softmax of nothing but -inf, as -1e9 is in fp16, subtracts -inf from -inf, which is NaN"
+        raise Rejected(numbers.masked_row_nan(seen, f"{how}; so is 0 / 0, of weights that add up to zero"))
     if rows.any():
         seen = f"{case.what}, a query that may see no key gives {float(rows.abs().max()):.2g}, not zeros"
         hint = "take the weight of hidden keys away after softmax as well, whatever was put in before it"

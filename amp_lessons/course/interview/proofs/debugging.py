@@ -14,7 +14,7 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from amp_lessons import audit
 from amp_lessons.course.interview.proofs.autocast import _losses, _refusal
-from amp_lessons.course.interview.proofs.loss_scaling import _scaler, _skipped, _step, clip_order
+from amp_lessons.course.interview.proofs.loss_scaling import _scaler, _skipped, _step
 from amp_lessons.course.material import data, models
 from amp_lessons.formats import FORMATS
 
@@ -130,18 +130,24 @@ def only_fp16() -> None:
 def flat() -> None:
     """Discard what `scale` returns, or clip before unscaling: the update is too small by the scale."""
 
-    def moved(scaled: bool) -> float:
+    def moved(scaled: bool, clipped: bool = False, norm: float = 1.0) -> float:
         weight = nn.Parameter(torch.zeros(()))
         optimizer, scaler = torch.optim.SGD([weight], lr=1.0), _scaler()
-        loss = weight * 1.0
+        loss = weight * norm
         scaled_loss = scaler.scale(loss)
         (scaled_loss if scaled else loss).backward()
+        if clipped:
+            nn.utils.clip_grad_norm_([weight], 1.0)  # before it is unscaled
         scaler.step(optimizer)
         return -weight.item()
 
     scale = _scaler().get_scale()
     assert (moved(True), moved(False)) == (1, 1 / scale)
-    clip_order()  # clipped before it is unscaled, an update is too small by the scale, too
+    assert math.isclose(moved(True, clipped=True), 1 / scale, rel_tol=1e-5)
+    # no power of two tells them apart: right clipping moves by 1 where the norm is at least max_norm
+    assert math.isclose(moved(True, clipped=True, norm=3.0), 1 / scale, rel_tol=1e-5)
+    assert moved(False, norm=3.0) == 3 / scale
+    assert moved(True, norm=3.0) == 3  # without clipping only the discarded scale is left
 
 
 def weights_still() -> None:
