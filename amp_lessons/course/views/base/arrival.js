@@ -54,6 +54,7 @@ function coverAnswers() {
     childList: true,
     subtree: true,
   });
+  look();
 }
 
 // That this runs is what the page is asked: it draws widgets, anywidgets among them.
