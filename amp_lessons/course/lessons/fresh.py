@@ -21,7 +21,6 @@ Notebook = dict[str, Any]
 # That line is printed text: a notebook with anything richer that was not run here counts as not trusted, and
 # JupyterLab takes style sheets out of all of it. Copies of before have it with this in its metadata.
 _RUN = "Run this cell (Shift+Enter) to "
-_BOLD = "\x1b[1m"  # by this the page knows a question that nobody was asked, and covers its answer below
 _ONCE_TO_COME = "amp_lessons_to_come"
 _INSTALLS = "install"  # the id of the cell that does so on Colab and Kaggle
 _OPENS_ELSEWHERE = re.compile(r"\n*^\[Open in Colab\]\(.*$", re.MULTILINE)
@@ -127,7 +126,7 @@ def is_to_come(value: Any) -> bool:
         return False
     text = value.get("text", "")
     printed = "".join(text) if isinstance(text, list) else str(text)
-    return printed.removeprefix(_BOLD).startswith(_RUN) or _ONCE_TO_COME in (value.get("metadata") or {})
+    return printed.startswith(_RUN) or _ONCE_TO_COME in (value.get("metadata") or {})
 
 
 def _not_run(cell: dict[str, Any]) -> dict[str, Any]:
@@ -143,8 +142,7 @@ def _to_come(cell: dict[str, Any]) -> list[dict[str, Any]]:
     if not views or not shown:
         return []
     line = f"{_RUN}{_what_for(views[-1], shown)}."
-    text = f"{_BOLD}{line}\x1b[0m" if views[-1] == "Quiz" else line
-    return [{"output_type": "stream", "name": "stdout", "text": text}]
+    return [{"output_type": "stream", "name": "stdout", "text": line}]
 
 
 def _what_for(view: str, shown: list[str]) -> str:

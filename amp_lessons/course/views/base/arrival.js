@@ -27,12 +27,46 @@ function showWhole(el) {
   shown.scrollIntoView({ block: shown.offsetHeight > page.clientHeight ? "start" : "nearest" });
 }
 
+// What comes after a question tells its answer. Until one is pressed, the page covers what was not run, from the
+// second cell below the question to the next heading. (As a rule in CSS this made JupyterLab slow.)
+function coverAnswers() {
+  if (window.ampCoversAnswers || !document.querySelector(".jp-Notebook")) return;
+  window.ampCoversAnswers = true;
+  const open = ".amp-open[class*=amp-live]:not(.jupyter-widgets-disconnected)";
+  // a question that nobody was asked is a line of text: with anything richer a page would not be trusted
+  const isUnasked = (cell) =>
+    cell.querySelector("[data-mime-type$=stdout]")?.textContent.includes("(Shift+Enter) to answer a question.");
+  const cover = (notebook) => {
+    let below = Infinity; // how far the last open question is above, in cells
+    for (const cell of notebook.querySelectorAll(".jp-Cell")) {
+      if (cell.querySelector(open) || isUnasked(cell)) below = 0;
+      else if (cell.querySelector("h1, h2, h3, .jp-OutputArea-output")) below = Infinity;
+      else below += 1;
+      cell.classList.toggle("amp-covered", below > 1 && below < Infinity);
+    }
+  };
+  let soon;
+  const look = () => {
+    soon ??= setTimeout(() => {
+      soon = undefined;
+      document.querySelectorAll(".jp-Notebook").forEach(cover);
+    }, 100);
+  };
+  new MutationObserver(look).observe(document.body, {
+    attributeFilter: ["class"],
+    childList: true,
+    subtree: true,
+  });
+  look();
+}
+
 // That this runs is what the page is asked: it draws widgets, anywidgets among them.
 function render({ model, el }) {
   const style = document.createElement("style");
   style.textContent = model.get("rules");
   el.append(style);
   stopWhereItScrolls();
+  coverAnswers();
   const drawn = setTimeout(() => showWhole(el), 300);
 
   // JupyterLab has a meaning for most keys, in a view as well: "b" on the button of an answer would make a cell,

@@ -125,6 +125,7 @@ class Arrival(anywidget.AnyWidget):
     """
 
     _esm = Path(__file__).with_name("arrival.js")
+    _css = Path(__file__).with_name("cover.css")  # once for the page, however many views there are
     rules = traitlets.Unicode().tag(sync=True)
     view = traitlets.Unicode().tag(sync=True)
 
