@@ -40,7 +40,7 @@ class Interview(ABC):
         self._coming = list(plan)
         self._thread: tuple[Turn, ...] = ()
         self._hand_ins: tuple[Report, ...] = ()
-        # How it stood before each answer, to take one back: what was asked, what came, thread, since when
+        # How it stood before each answer, for who takes that back: asked, coming, thread, and since when
         self._before: list[tuple[Asked, list[Asked], tuple[Turn, ...], float]] = []
         self._ended = False
         self._started = self._turned = clock()

@@ -54,13 +54,13 @@ def half_weights() -> None:
 
 def scheduler() -> None:
     """Let the first steps be skipped while a warm-up counts them, and while it waits for them."""
-    of = 8
+    total_iters = 8
 
     def warm_up(bears: float = math.inf, wait: bool = False) -> tuple[int, list[float]]:
         """Train for ten steps; return how many were skipped, and the others' rates."""
         weight, skipped, rates = nn.Parameter(torch.ones(())), 0, []
         optimizer, scaler = torch.optim.SGD([weight], lr=0.1), _scaler()
-        schedule = torch.optim.lr_scheduler.LinearLR(optimizer, start_factor=0.1, total_iters=of)
+        schedule = torch.optim.lr_scheduler.LinearLR(optimizer, start_factor=0.1, total_iters=total_iters)
         optimizer.register_step_post_hook(lambda *_: rates.append(optimizer.param_groups[0]["lr"]))
         for _ in range(10):
             skips = _skipped(optimizer, weight, scaler, bears)
