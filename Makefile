@@ -30,8 +30,9 @@ TEST_EXTRAS := lab,models,pretrained,classroom,test
 BIN := .venv/bin
 NOTEBOOKS ?= $(sort $(wildcard notebooks/*.ipynb))
 INSTALL = $(BIN)/python -m pip install --no-compile --constraint $(CONSTRAINTS) $(addprefix --extra-index-url ,$(TORCH_INDEX))
-# One process more than there are cores: a third of the time a test waits, for a kernel, a page or a limit.
-WORKERS = $(shell $(PYTHON) -c "import os; print(os.cpu_count() + 1)")
+# Two processes more than there are cores: a third of the time a test waits, for a kernel, a page or a limit. By
+# that, tests use 94 % of two cores; with one process more it would be 85 %.
+WORKERS = $(shell $(PYTHON) -c "import os; print(os.cpu_count() + 2)")
 TOGETHER = -n $(WORKERS) --dist loadfile --no-loadscope-reorder
 QUICKLY := tests/formats tests/scaling tests/_base/text tests/course/test_progress.py tests/audit/test_codes.py \
 	tests/test_architecture.py tests/test_make.py

@@ -19,7 +19,8 @@ pytestmark = pytest.mark.slow
 HEAVY = {"matplotlib", "ipywidgets", "IPython", "sklearn", "scipy", "pandas", "transformers", "jupyterlab"}
 
 LOADED = """
-import sys
+import gc, sys
+gc.disable()
 import torch
 before = set(sys.modules)
 {statement}

@@ -5,6 +5,8 @@ from __future__ import annotations
 import argparse
 import csv
 import json
+import subprocess
+import sys
 
 import pytest
 
@@ -34,6 +36,12 @@ def test_shows_what_is_solved_and_where_it_is_kept(solved, capsys):
     assert f"1 of {len(exercises.catalog())} exercises solved\n" in out
     assert "2 tries" in out
     assert str(progress.path()) in out
+
+
+def test_it_comes_without_pytorch():
+    shown = "import sys; from amp_lessons.cli import cli; cli.main(['progress'])"
+    shown += "; sys.exit('torch' in sys.modules)"
+    subprocess.run([sys.executable, "-c", shown], check=True, capture_output=True)
 
 
 def test_says_how_many_questions_were_answered(capsys):
