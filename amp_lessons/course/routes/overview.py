@@ -30,7 +30,7 @@ def as_markdown(route: Route, kept: Learner) -> str:
     step = following.next_on(route, kept)
     on = getattr(step.stop, "lesson", "") if step else ""
     lessons = "\n".join(_item(head, score) + " ← next" * (head.number == on) for head, score in found)
-    steps = [f"**{route.title}**, {route.to}{route.takes}:", route.steps(kept, step and step.stop)]
+    steps = [f"**{route.title}**, {route.to}{route.takes}:", route.steps(kept, step.stop if step else None)]
     steps = [] if route is IN_ORDER else steps  # the lessons below are its stops
     return "\n\n".join([*steps, f"**{_caption(found)}**", lessons, *_notes(kept)])
 
