@@ -107,7 +107,7 @@ PLANTS = {
         BACKWARD,
         "        with torch.autocast('cpu', torch.float16):\n    " + BACKWARD,
         "backward_in_autocast",
-        "with torch.autocast('cpu', torch.float16):",
+        BACKWARD.strip(),
     ),
     "autocast over everything": Plant(
         "for epoch in range(2):\n",
