@@ -363,7 +363,8 @@ def test_the_filter_of_the_choice_leaves_a_head_out_wherever_it_stands():
 
 
 def test_the_choice_is_that_of_the_published_runs_and_their_range_the_verdict_s():
-    table = [line.split("|")[2:6] for line in text("09", "published").splitlines() if "x |" in line]
+    lines = [line for line in text("09", "published").splitlines() if "x |" in line]
+    table = [line.split("|")[2:6] for line in lines]
     runs = []
     for bf16, *recipes in table:
         per_second = [each.split(", ")[0].strip(" K") for each in (bf16, *recipes)]
@@ -374,8 +375,10 @@ def test_the_choice_is_that_of_the_published_runs_and_their_range_the_verdict_s(
     tensorwise, rowwise, in_bf16 = zip(*runs, strict=True)
     assert len(runs) == 5
     assert all(a > b for a, b in zip(tensorwise, rowwise, strict=True))
-    assert sum(a < b for a, b in zip(tensorwise, in_bf16, strict=True)) == 1
-    assert "the fastest in all these runs but one" in text("09", "choose")
+    alike = [not re.search("Llama3-8B|the same", line) for line in lines]  # † says whose weights are in FP8
+    met = [a < b for a, b, each in zip(tensorwise, in_bf16, alike, strict=True) if each and b == b]
+    assert met == [True]
+    assert "faster in the one run where both gathered alike" in text("09", "choose")
     both = [(a, b) for a, b in zip(in_bf16, rowwise, strict=True) if a == a]
     assert len(both) == 2
     assert all(a > b for a, b in both)

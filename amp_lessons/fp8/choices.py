@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-FIRST = "tensorwise"  # of torchao's recipes the fastest in each published pretraining
-NEARER = "rowwise_with_gw_hp"  # to bf16: gradients in E4M3, that of the weight in bf16
+FIRST = "tensorwise"  # of torchao's recipes the one that can gather weights in FP8, and then the fastest
+SECOND = "rowwise_with_gw_hp"  # faster in the one published run where both gathered alike
 MULTIPLE = 16  # what the kernels take of a layer's sides
 
 
@@ -18,14 +18,14 @@ class Choice:
     """What to begin with on a GPU: a call of Transformer Engine's ``recipes``; torchao has one rule for all.
 
     ``gpus`` are names of data sheets (``measure.GPUS``); ``transformer_engine`` is "" where AMD's own build
-    of it is needed. Its recipe takes sides that are multiples of ``multiple``. ``nearer`` is what torchao has
-    for a loss that falls behind bf16's.
+    of it is needed. Its recipe takes sides that are multiples of ``multiple``. ``second`` is what torchao has
+    beside the first: to be timed where weights are not gathered in FP8, or if the loss falls behind bf16's.
     """
 
     gpus: tuple[str, ...]
     transformer_engine: str
     multiple: int = MULTIPLE
-    nearer: str = f"`{NEARER}`"
+    second: str = f"`{SECOND}`"
 
     @property
     def words(self) -> str:
@@ -33,13 +33,14 @@ class Choice:
         theirs = f"; or Transformer Engine's `{self.transformer_engine}`" if self.transformer_engine else ""
         if self.multiple != MULTIPLE:
             theirs += f" (sides in multiples of {self.multiple})"
-        return f"torchao's `{FIRST}`, compiled, and {self.nearer} if its loss falls behind bf16's{theirs}"
+        when = "where weights are not gathered in FP8, or if its loss falls behind bf16's"
+        return f"torchao's `{FIRST}`, compiled, beside it {self.second} {when}{theirs}"
 
 
 CHOICES = (
     Choice(("L4", "RTX 4090"), "Float8CurrentScaling()"),
     Choice(("H100 SXM", "H200 SXM"), "Float8CurrentScaling()"),
-    Choice(("B200 SXM",), "MXFP8BlockScaling()", multiple=32, nearer="MXFP8, in `prototype`,"),
+    Choice(("B200 SXM",), "MXFP8BlockScaling()", multiple=32, second="MXFP8, in `prototype`,"),
     Choice(("MI300X", "MI350X"), ""),
 )
 

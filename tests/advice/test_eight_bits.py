@@ -41,9 +41,9 @@ def said(width: int, rows: int, gpu: str) -> str:
 @pytest.mark.parametrize(
     ("gpu", "recipe"),
     [
-        ("H100 SXM", "`rowwise_with_gw_hp` if its loss falls behind bf16's; or Transformer Engine's"),
+        ("H100 SXM", "FP8, or if its loss falls behind bf16's; or Transformer Engine's"),
         ("B200 SXM", "`MXFP8BlockScaling()` (sides in multiples of 32)"),
-        ("MI300X", "`rowwise_with_gw_hp` if its loss falls behind bf16's"),
+        ("MI300X", "`rowwise_with_gw_hp` where weights are not gathered in FP8"),
     ],
 )
 def test_large_products_are_offered_the_recipe_of_their_gpu(gpu, recipe):
@@ -84,9 +84,9 @@ def test_lesson_09_says_the_same():
     }
     for gpu, row in of.items():
         choice = choice_for(gpu)
-        first, nearer = (each.strip() for each in rows[row].split("|")[2:4])
+        first, second = (each.strip() for each in rows[row].split("|")[2:4])
         assert first.startswith(f"`{FIRST}`")
-        assert nearer == choice.nearer.rstrip(",")
+        assert second == choice.second.rstrip(",")
         assert f"`{choice.transformer_engine}`" in rows[row] or not choice.transformer_engine
 
 

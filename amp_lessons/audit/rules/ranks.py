@@ -51,7 +51,7 @@ def masters_not_fp32(dtype: str) -> Worded:
     return (
         f"the shard is in {dtype}: small updates to it would be rounded away",
         "keep the shard in fp32, and cast what is gathered; fully_shard does so for a model in fp32 with "
-        "MixedPrecisionPolicy(param_dtype=torch.bfloat16)",
+        "MixedPrecisionPolicy(param_dtype=torch.bfloat16, reduce_dtype=torch.float32)",
     )
 
 
