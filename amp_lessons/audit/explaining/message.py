@@ -68,7 +68,7 @@ def plain(text: str) -> str:
 
 
 _PASTED = re.compile(r"\x1b\[[\d;]*m|^(?:\s*(?:[>│┃❱*]|\[\w+\d\]:))+|[│┃]\s*$|\\(?=['\"])", re.MULTILINE)
-_QUOTES = str.maketrans("‘’“”", "''\"\"")
+_QUOTES = str.maketrans("‘’“”（）：", "''\"\"():")
 _NEARBY = 300  # letters
 _KIND = re.compile(r"\w(Error|Exception|Warning):")  # what Python says before each message
 

@@ -166,6 +166,8 @@ def test_what_is_not_known_says_so_and_how_to_go_on():
         "\"bitwise_and_cpu\" not implemented for 'Half'",
         "lm_loss: 2.275809E+00 | number of skipped iterations:   0 | number of nan iterations:   0 |",
         "expected scalar type Long but found Float",
+        "[valid] loss_transducer=5, cer_transducer=nan, wer_transducer=nan, loss=5.344, time=1 minute",
+        "wer: nan loss: 3.2 | acc: nan",
     ],
 )
 def test_what_has_nothing_to_do_with_precision_is_not_answered(text):
