@@ -58,6 +58,7 @@ class RaceView(View):
         controls = [self._task_choice, self._dtype_choice, start, stop, again]
         super().__init__([row(*controls)], alt="Loss over training steps in fp32 and in mixed precision.")
         self.race: Race
+        self._drawn: RacePicture
         self._lined_up = ""
         self._line_up()
         for choice in (self._task_choice, self._dtype_choice):
