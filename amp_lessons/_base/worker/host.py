@@ -93,8 +93,8 @@ class Host(Connection):
             self._control.settimeout(_START_S)
             if self._line() != "ready":
                 raise HostEndedError("the process that hosts the workers did not start")
-            self._control.settimeout(_ANSWER_S)
             self._ready = True
+        self._control.settimeout(_START_S if word == "import" else _ANSWER_S)
         return super().ask(word, *request, ends=ends)
 
     def have_imported(self, name: str) -> None:

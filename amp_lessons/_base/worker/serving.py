@@ -62,8 +62,7 @@ def _host(descriptor: int, preload: tuple[str, ...]) -> NoReturn:
     """Import what is needed, say so, and fork whatever is asked for until nobody is left who could ask."""
     for name in preload:
         importlib.import_module(name)
-    gc.freeze()  # what is imported stays, and no fork looks through it
-    gc.enable()
+    _collect_no_more_of_this()
     _prctl(_SUBREAPER, 1)  # what a worker leaves behind becomes the host's to end
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # it is for whoever asked
     control = socket.socket(fileno=descriptor)
@@ -165,8 +164,16 @@ class _Host:
 
 def _imported(name: str) -> int:
     """Import a module, and let it compute what its functions will ask for again: all forks have it then."""
+    gc.disable()
     getattr(importlib.import_module(name), "warm_up", int)()
+    _collect_no_more_of_this()
     return 0
+
+
+def _collect_no_more_of_this() -> None:
+    """Turn the garbage collector on for what comes: what is imported stays, and no fork looks through it."""
+    gc.freeze()
+    gc.enable()
 
 
 def _resident(pid: int) -> int:

@@ -35,16 +35,14 @@ from amp_lessons.course.exercises.report.results import SideBySide
 Said = Finding | SideBySide
 Judge = Callable[[Worker, torch.Generator], Iterator[Said]]
 
-OPTIMIZERS_NEED = "torch._dynamo"  # which the first one imports: half a second
 PRELOAD = (
     "amp_lessons.audit.report.report",
     "amp_lessons.audit.watch",
     "amp_lessons.course.exercises.bed",
     "amp_lessons.course.exercises.bed_there",
-    "amp_lessons.course.exercises.loops",
     "cloudpickle",
-    OPTIMIZERS_NEED,
 )
+OPTIMIZERS_NEED = "torch._dynamo"  # which the first one imports, in a second
 _THERE = "amp_lessons.course.exercises.bed_there"
 _LONGEST_PRINTED = 2000
 _ANSWERED = common_findings.ended("your code answered in the place of the check")
@@ -315,11 +313,13 @@ def _unjudged(finding: Finding) -> dict[str, Any]:
 
 
 def _asked(exercise_id: str, attempt: Any, pickle: bytes, cpu_s: float, seed: int) -> dict[str, Any]:
-    hosts = host(PRELOAD)
+    hosts, exercise = host(PRELOAD), shelf.find(exercise_id)
+    if exercise.meets_optimizers:
+        hosts.have_imported(OPTIMIZERS_NEED)
     hosts.have_imported(f"amp_lessons.course.exercises.{exercise_id}.check")
     ours, theirs = socket.socketpair()
     with ours, theirs:
-        cuda = shelf.find(exercise_id).meets_autocast
+        cuda = exercise.meets_autocast
         request = "amp_lessons.course.exercises.bed:judge", exercise_id, seed, cpu_s, cuda
         pid = hosts.ask("judge", *request, ends=[theirs.fileno()])
         theirs.close()
