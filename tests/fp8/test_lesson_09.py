@@ -184,7 +184,7 @@ def test_which_recipe_leaves_the_smallest_error_in_the_gradient_training_reverse
     for batch in (0, 5, 299):
         names["inputs"], names["targets"] = names["batches"][batch]
         tensorwise, rowwise, in_bf16 = (
-            list(names["errors"](lambda model, name=name: convert(model, name, keep=())))
+            list(names["gradient_errors"](lambda model, name=name: convert(model, name, keep=())))
             for name in ("tensorwise", "rowwise", "rowwise_with_gw_hp")
         )
         assert tensorwise[0] > 1.2 * in_bf16[0]
@@ -199,9 +199,10 @@ def test_products_cost_alike_untrained_and_trained_more_the_output_most(names) -
     run(names, "choose-error", "layer-products", "layer-module")
     change, products = names["with_float8"], ("output", "input_gradient", "weight_gradient")
     untrained, trained = zip(
-        *(names["errors"](lambda model, one=(one,): change(model, one)) for one in products), strict=True
+        *(names["gradient_errors"](lambda model, one=(one,): change(model, one)) for one in products),
+        strict=True,
     )
-    together = list(names["errors"](change))
+    together = list(names["gradient_errors"](change))
     assert all(0.01 < each < 0.025 for each in untrained)
     assert all(0.03 < each < 0.095 for each in trained)
     assert trained[0] == max(trained)
