@@ -91,6 +91,7 @@ def test_the_page_is_told_where_somebody_stopped_who_comes_back(monkeypatch):
     keep("end_core", "03")
     keep("choose", "evening")
     keep("end_core", "00")
+    monkeypatch.setattr(progress, "utc_now", lambda: datetime(2099, 1, 2, tzinfo=timezone.utc))
     place = server.with_the_place(None, {})["ampStopped"]
     assert place["cell"] == "lesson-end", "of lesson 03, or of 00"
     assert place["next"] == {"label": "Next: lesson 04", "file": "04_fp32_vs_amp.ipynb", "cell": "objective"}
