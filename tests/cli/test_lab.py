@@ -11,7 +11,7 @@ import pytest
 
 from amp_lessons import lessons
 from amp_lessons.cli import cli, lab
-from amp_lessons.cli.lab import surroundings
+from amp_lessons.cli.lab import server, surroundings
 from amp_lessons.cli.lab.surroundings import Surroundings
 from amp_lessons.course import progress
 from tests.course.keep import keep
@@ -78,6 +78,36 @@ def test_who_comes_back_lands_where_they_stopped_and_kernels_know_it(
         "you stopped in lesson 03, “Exercise: compute the largest safe scale”. Next: lesson 03, the" in said
     )
     assert os.environ["PYTHONSTARTUP"] == str(lab.STARTUP)
+
+
+def test_the_page_is_told_where_somebody_stopped_who_comes_back(monkeypatch):
+    assert server.with_the_place(None, {"a": 1}) == {"a": 1}, "nothing was done yet"
+    keep("answer", "scaling.does_it_hurt", True)
+    assert server.with_the_place(None, {}) == {}, "that was just now"
+    monkeypatch.setattr(progress, "utc_now", lambda: datetime(2099, 1, 1, tzinfo=timezone.utc))
+    place = server.with_the_place(None, {"a": 1})["ampStopped"]
+    assert (place["file"], place["cell"]) == ("03_loss_scaling.ipynb", "largest-safe-scale-card")
+    assert place["next"]["cell"] == place["cell"]
+    keep("end_core", "03")
+    keep("choose", "evening")
+    keep("end_core", "00")
+    monkeypatch.setattr(progress, "utc_now", lambda: datetime(2099, 1, 2, tzinfo=timezone.utc))
+    place = server.with_the_place(None, {})["ampStopped"]
+    assert place["cell"] == "lesson-end", "of lesson 03, or of 00"
+    assert place["next"] == {"label": "Next: lesson 04", "file": "04_fp32_vs_amp.ipynb", "cell": "objective"}
+    keep("choose", "advise")
+    assert "next" not in server.with_the_place(None, {})["ampStopped"], "a command stands nowhere"
+    monkeypatch.setenv("AMP_LESSONS_HOME", "relative")
+    assert server.with_the_place(None, {"a": 1}) == {"a": 1}
+
+
+def test_what_goes_to_the_place_comes_with_the_page(originals, here, launched):
+    amp_lessons("lab", "--no-browser")
+    assert f"--LabApp.extra_labextensions_path={lab.LABEXTENSIONS}" in launched[0]
+    (listed,) = lab.LABEXTENSIONS.glob("*/package.json")
+    assert (listed.parent / json.loads(listed.read_text())["jupyterlab"]["_build"]["load"]).is_file()
+    settings = json.loads((lab.JUPYTER_CONFIG / "jupyter_server_config.json").read_text())
+    assert settings["ServerApp"]["jpserver_extensions"] == {server.__name__: True}
 
 
 def test_a_record_that_cannot_be_read_leads_to_the_first_lesson(originals, here, launched, monkeypatch):

@@ -34,6 +34,7 @@ _WHAT_FOR = {
     "DrillView": "get a drill",
     "ExerciseCard": "see the exercise and get its hints",
     "FlashCards": "get flash cards",
+    "LessonEnd": "see what you have done here, and what comes next",
     "Map": "see what you have done, and what comes next",
     "MockInterview": "get a mock interview",
     "Patient": "see how this patient is doing, and diagnose it",

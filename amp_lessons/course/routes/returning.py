@@ -77,7 +77,7 @@ class Returning:
         from amp_lessons.course.routes import following
 
         kept = self._kept()
-        _show(following.of_the_morning(kept, linked=True), following.of_the_morning(kept))
+        _show(self._shell, following.of_the_morning(kept, linked=True), following.of_the_morning(kept))
 
     def _bring_back(self, source: str) -> None:
         missing = self._missing(source)
@@ -106,7 +106,7 @@ class Returning:
         self._run(_definitions(version.source), self._shell.compile.cache(version.source))
         said = f"`{name}` is yours that passed its check on {version.at[:10]}: "
         said += "its cell has not run since Python started."
-        _show(f"*{said}*", said)
+        _show(self._shell, f"*{said}*", said)
         self._bring_back(version.source)
 
     def _where_from(self, error: NameError, trace: TracebackType) -> list[str]:
@@ -162,12 +162,10 @@ class Returning:
         exec(compile(code, file, "exec"), self._shell.user_ns)
 
 
-def _show(markdown: str, plain: str) -> None:
+def _show(shell: Any, markdown: str, plain: str) -> None:
     """Put a line above what the cell that runs will show."""
-    from IPython.display import display
-
     if plain:
-        display({"text/markdown": markdown, "text/plain": plain}, raw=True)
+        shell.display_pub.publish({"text/markdown": markdown, "text/plain": plain})
 
 
 def _needed(source: str) -> set[str]:

@@ -33,7 +33,7 @@ class Morning:
         self.said, self.raised = [], []
         self.shell = InteractiveShell(user_ns={})
         self.returning = returning.Returning(self.shell, "03")
-        monkeypatch.setattr(returning, "_show", lambda _, plain: self.said.append(plain))
+        monkeypatch.setattr(returning, "_show", lambda *said: self.said.append(said[-1]))
         monkeypatch.setattr(self.shell, "_showtraceback", lambda *found: self.raised.append(found[-1]))
         self.shell.events.register("pre_run_cell", self.returning.before)
         self.shell.set_custom_exc((NameError,), self.returning.explain)

@@ -32,8 +32,7 @@ def test_it_counts_while_it_stands_there_and_names_the_next_step(monkeypatch):
     assert "- **[02 Autocast](02_autocast.ipynb)**: find out which dtype" in page.said
     keep("end_core", "00")
     answer(of_lesson("01")[0].id, True)
-    last, anew = published[-1]
-    assert (last["text/markdown"], anew) == (page.said, True)
+    assert (page.said, True) in [(data.get("text/markdown"), anew) for data, anew in published]
     assert f"1 of {LESSONS} cores done" in page.said
     assert "Next: lesson 01, the question in" in page.children[1].value
     page.choose("I have one hour")
