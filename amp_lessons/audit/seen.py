@@ -7,7 +7,7 @@ their names, so that whoever only reads a report does not wait for it, and becom
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import datetime
@@ -76,6 +76,12 @@ class StepSeen:
     lost_updates: float | None = None
     learning_rate: float | None = None
     backwards: int = 1
+
+
+def mean(numbers: Iterable[float | None]) -> float | None:
+    """Return the mean of the numbers that are known, None where none is."""
+    known = [each for each in numbers if each is not None]
+    return sum(known) / len(known) if known else None
 
 
 @dataclass(frozen=True)

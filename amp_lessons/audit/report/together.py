@@ -18,7 +18,7 @@ from amp_lessons.audit.findings import Finding, Sighting
 from amp_lessons.audit.report.report import Report
 from amp_lessons.audit.report.steps import by_optimizer, ranks_in_words, scale_path
 from amp_lessons.audit.rules.rows import order, sighting
-from amp_lessons.audit.seen import LayerSeen, LayerStep, RankSeen, ScaleFrom, StepSeen
+from amp_lessons.audit.seen import LayerSeen, LayerStep, RankSeen, ScaleFrom, StepSeen, mean
 from amp_lessons.scaling.fates import Census
 
 Ranks = Mapping[int, Report]
@@ -59,6 +59,7 @@ def joined(reports: Ranks, ended_first: Iterable[int] = ()) -> Report:
         # as one rank's report prefers it: of a forward pass, then the earliest
         first_nonfinite=min(nonfinite, key=lambda each: (each.phase != "forward", each.step), default=None),
         ended="; ".join(f"rank {rank}: {reports[rank].ended}" for rank in unwell),
+        ended_at=reports[unwell[0]].ended_at if unwell else None,
         explanation=next(filter(None, (reports[rank].explanation for rank in unwell)), None),
         not_seen=tuple(_not_seen(reports)),
         how=next(filter(None, (report.how for report in reports.values())), None),
@@ -127,15 +128,10 @@ def _step(of_ranks: Mapping[int, StepSeen], holders: Collection[int]) -> StepSee
         next(iter(steps)),
         happened=all(step.happened for step in steps),
         sampled=any(step.sampled for step in steps),
-        loss=_mean(step.loss for step in steps),
-        lost_updates=_mean(step.lost_updates for step in steps),
+        loss=mean(step.loss for step in steps),
+        lost_updates=mean(step.lost_updates for step in steps),
         gradient_norm=math.hypot(*known) if known and len(known) == len(norms) else None,
     )
-
-
-def _mean(numbers: Iterable[float | None]) -> float | None:
-    known = [number for number in numbers if number is not None]
-    return sum(known) / len(known) if known else None
 
 
 def joined_layers(reports: Ranks) -> dict[str, LayerSeen]:
