@@ -12,6 +12,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import datetime
 from functools import cache
+from itertools import repeat
 from typing import TYPE_CHECKING, Literal, NamedTuple
 
 from amp_lessons.audit.findings import INPUT_OF, Place
@@ -78,10 +79,11 @@ class StepSeen:
     backwards: int = 1
 
 
-def mean(numbers: Iterable[float | None]) -> float | None:
+def mean(numbers: Iterable[float | None], weights: Iterable[float] = repeat(1.0)) -> float | None:
     """Return the mean of the numbers that are known, None where none is."""
-    known = [each for each in numbers if each is not None]
-    return sum(known) / len(known) if known else None
+    known = [(each, weight) for each, weight in zip(numbers, weights, strict=False) if each is not None]
+    total = sum(weight for _, weight in known)
+    return sum(each * weight for each, weight in known) / total if total else None
 
 
 @dataclass(frozen=True)

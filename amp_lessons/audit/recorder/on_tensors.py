@@ -174,8 +174,8 @@ class _Spies:
             (self._added_in_place, "add_", "__iadd__"),
             (self.averages.subtracted, "sub_", "__isub__"),
         ):
-            yield from ((Tensor, name, self._around(change)) for name in names)
-        yield Tensor, "copy_", self._around(self.averages.copied, before=self.averages.before_copy)
+            yield from ((Tensor, name, self._then(change, before=few_of)) for name in names)
+        yield Tensor, "copy_", self._then(self.averages.copied, before=self.averages.before_copy)
 
     def functions(self) -> Iterator[tuple[Any, str, Callable[[Any], Any]]]:
         """Yield the functions of PyTorch's that are replaced, and what makes their spies."""
@@ -196,16 +196,13 @@ class _Spies:
             yield from ((owner, name, self._then(look)) for owner in (torch, Tensor) for name in names)
         for name in ("einsum", "tensordot"):
             yield torch, name, self._then(self.product)
-        yield torch, "_foreach_lerp_", self._around(self.averages.many_lerped)
-        yield torch, "_foreach_add_", self._around(self.averages.many_added)
+        yield torch, "_foreach_lerp_", self._then(self.averages.many_lerped, before=few_of)
+        yield torch, "_foreach_add_", self._then(self.averages.many_added, before=few_of)
         for name in ("_foreach_mul_", "_foreach_div_"):
-            yield torch, name, self._around(self._many_multiplied)
+            yield torch, name, self._then(self._many_multiplied, before=few_of)
 
     def _then(self, look: Callable[..., None], **how: Any) -> Callable[[Any], Any]:
         return partial(_then, self._recorder, look, **how)
-
-    def _around(self, look: Callable[..., Any], before: Callable[..., Any] = few_of) -> Callable[[Any], Any]:
-        return partial(_then, self._recorder, look, before=before)
 
     # --- losses, and gradients made finite
 

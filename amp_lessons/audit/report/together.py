@@ -165,8 +165,8 @@ def _layer_step(seen: Sequence[LayerStep]) -> LayerStep:
             name: _added([each.counterfactual[name] for each in seen]) for name in seen[0].counterfactual
         },
         norm=math.hypot(*(each.norm for each in seen)),
-        zero_fraction=_weighted([each.zero_fraction for each in seen], weights) or 0.0,
-        lost_update_fraction=_weighted([each.lost_update_fraction for each in seen], weights),
+        zero_fraction=mean([each.zero_fraction for each in seen], weights) or 0.0,
+        lost_update_fraction=mean([each.lost_update_fraction for each in seen], weights),
     )
 
 
@@ -174,12 +174,6 @@ def _added(parts: Sequence[Census]) -> Census:
     """Add up the censuses of shards, whatever their loss scales: ranks may have come apart."""
     of, scale = parts[0].dtype_name, parts[0].scale
     return reduce(add, (replace(part, dtype_name=of, scale=scale) for part in parts))
-
-
-def _weighted(shares: Sequence[float | None], weights: Sequence[int]) -> float | None:
-    known = [(share, weight) for share, weight in zip(shares, weights, strict=True) if share is not None]
-    total = sum(weight for _, weight in known)
-    return sum(share * weight for share, weight in known) / total if total else None
 
 
 _NEVER = sys.maxsize  # a step that no training comes to
