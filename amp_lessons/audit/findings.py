@@ -40,6 +40,12 @@ class Place:
     def __str__(self) -> str:
         return f"{self.file}:{self.line}"
 
+    @property
+    def shown(self) -> str:
+        """The line, and what stands there."""
+        source = self.source.replace("`", "'")
+        return f"{self}  `{source}`" if source else f"{self}"
+
 
 @dataclass(frozen=True)
 class Sighting(Finding):

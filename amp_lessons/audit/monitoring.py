@@ -27,6 +27,7 @@ from amp_lessons.audit.recorder.gradients import parameters_of
 from amp_lessons.audit.recorder.places import own_line, place_of
 from amp_lessons.audit.recorder.shared import Log
 from amp_lessons.audit.rules.rows import sighting
+from amp_lessons.audit.seen import mean
 from amp_lessons.formats.dtypes import dtype_name
 from amp_lessons.precisions import HALF_DTYPES
 
@@ -196,8 +197,7 @@ class Monitor:
             by_layer = self._names.by_layer(parameters_of(self._optimizer))
             broken = [name for name, parameters in by_layer.items() if not all_finite(parameters)]
             yield rules.numbers.weights_broken(_few(broken))
-        fraction = sum(lost.values()) / len(lost) if lost else None
-        self.looks.append(Look(step, scale, self._skip_rate, fraction, finite))
+        self.looks.append(Look(step, scale, self._skip_rate, mean(lost.values()), finite))
 
     def _weights_in_half(self) -> Iterator[Finding]:
         if torch.float16 in _dtypes(self._optimizer) and not makes_good(self._optimizer):

@@ -7,11 +7,12 @@ their names, so that whoever only reads a report does not wait for it, and becom
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import datetime
 from functools import cache
+from itertools import repeat
 from typing import TYPE_CHECKING, Literal, NamedTuple
 
 from amp_lessons.audit.findings import INPUT_OF, Place
@@ -76,6 +77,13 @@ class StepSeen:
     lost_updates: float | None = None
     learning_rate: float | None = None
     backwards: int = 1
+
+
+def mean(numbers: Iterable[float | None], weights: Iterable[float] = repeat(1.0)) -> float | None:
+    """Return the mean of the numbers that are known, None where none is."""
+    known = [(each, weight) for each, weight in zip(numbers, weights, strict=False) if each is not None]
+    total = sum(weight for _, weight in known)
+    return sum(each * weight for each, weight in known) / total if total else None
 
 
 @dataclass(frozen=True)

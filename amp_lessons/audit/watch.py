@@ -18,11 +18,10 @@ from amp_lessons.audit.numbers.buffers import BufferRecorder, all_finite
 from amp_lessons.audit.numbers.frames import FrameRecorder
 from amp_lessons.audit.numbers.naming import NOT_SEEN, Names, is_compiled, is_sharded, living_optimizers
 from amp_lessons.audit.numbers.sampler import Sampler
-from amp_lessons.audit.recorder import events
+from amp_lessons.audit.recorder import events, places
 from amp_lessons.audit.recorder.gradients import parameters_of
 from amp_lessons.audit.recorder.later import is_captured, look_closely
 from amp_lessons.audit.recorder.on_tensors import watching_beside, watching_tensors
-from amp_lessons.audit.recorder.places import forgetting_wrappers, line_of, own_line, raised_by_own_code
 from amp_lessons.audit.recorder.replacing import replaced
 from amp_lessons.audit.recorder.spies import Recorder, spying
 from amp_lessons.audit.rules.judge import Judge
@@ -30,6 +29,7 @@ from amp_lessons.audit.seen import Clock, LayerSeen, Nonfinite, StepSeen
 
 if TYPE_CHECKING:
     from amp_lessons.audit.explaining import Explanation
+    from amp_lessons.audit.findings import Place
     from amp_lessons.audit.report.report import Report
 
 
@@ -51,6 +51,7 @@ class Seen:
         self._names = Names(models)
         self._every = every
         self._ended = ""
+        self._ended_at: Place | None = None
         self._explanation: Explanation | None = None
         self._clock = Clock()
         self._device: torch.device | None = None
@@ -87,6 +88,7 @@ class Seen:
             first_nonfinite=self.first_nonfinite,
             every=self._every,
             ended=self._ended,
+            ended_at=self._ended_at,
             not_seen=(*self._unseen, *troubles),
             explanation=self._explanation,
             how=self._clock.how(self._device),
@@ -134,7 +136,7 @@ class Seen:
         for optimizer in living_optimizers():
             self._recorder.known.may_be_used(optimizer)
         with ExitStack() as stack:
-            stack.enter_context(forgetting_wrappers())
+            stack.enter_context(places.forgetting_wrappers())
             stack.enter_context(spying(self._recorder))
             stack.enter_context(watching_beside(self._recorder))
             self._tensors = stack.enter_context(ExitStack())
@@ -166,15 +168,16 @@ class Seen:
 
     def _ended_by(self, error: BaseException) -> None:
         if isinstance(error, Exception) or (isinstance(error, SystemExit) and error.code):
+            self._ended_at = places.place_of(places.line_of(error))
             self._frames.look_at_all()
             overflowed = self._frames.overflowed("forward", self._recorder.steps)
             self._recorder.record(
                 events.Ended,
-                line=line_of(error),
+                line=places.line_of(error),
                 exception=type(error).__name__,
                 message=str(error),
                 overflow=isinstance(error, Exception) and overflowed,
-                stopped=raised_by_own_code(error) and bool(self._safely(self._overflow_waits)),
+                stopped=places.raised_by_own_code(error) and bool(self._safely(self._overflow_waits)),
             )
 
     def _overflow_waits(self) -> bool:
@@ -259,7 +262,7 @@ class Seen:
     def _stale(self, module: str) -> None:
         outermost = next((line for line, *_ in self._recorder.here.autocasts), None)
         self._judge.judge(
-            events.StaleForward(step=self._recorder.steps, line=outermost or own_line(), module=module)
+            events.StaleForward(step=self._recorder.steps, line=outermost or places.own_line(), module=module)
         )
 
 

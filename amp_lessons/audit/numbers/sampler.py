@@ -31,7 +31,7 @@ from amp_lessons.audit.recorder.events import (
 from amp_lessons.audit.recorder.gradients import parameters_of, sample_of
 from amp_lessons.audit.recorder.later import Later, is_captured, is_distributed, may_read, read_together
 from amp_lessons.audit.recorder.places import line_outside
-from amp_lessons.audit.seen import LayerSeen, LayerStep, StepSeen
+from amp_lessons.audit.seen import LayerSeen, LayerStep, StepSeen, mean
 from amp_lessons.precisions import HALF_DTYPES
 
 _FIRST_SCALE = 2.0**16  # a scaler's, unless it is told otherwise
@@ -171,7 +171,7 @@ class Sampler:
             scale=1.0,
             sampled=self.sampling,
             gradient_norm=_norm(self._now.values()),
-            lost_updates=sum(lost.values()) / len(lost) if lost else None,
+            lost_updates=mean(lost.values()),
             learning_rate=float(rate) if isinstance(rate, (int, float)) else None,
             backwards=done.backwards,
         )

@@ -257,10 +257,10 @@ class AutogradCalls(Part):
         )
 
     def _is_copy(self, dtype: torch.dtype) -> bool:
-        """Whether FSDP has made the weights in a dtype for this pass, of shards that are what is stepped."""
-        stepped = [each for of in self._known.of_this_thread().values() for each in parameters_of(of)]
-        in_shards = any(hasattr(each, "placements") for each in stepped)
-        return in_shards and all(each.dtype != dtype for each in stepped)
+        """Whether weights in a dtype were made for this pass, by FSDP or by hand: others are stepped."""
+        optimizers = self._known.in_use() or self._known.of_this_thread()
+        stepped = [each for of in optimizers.values() for each in parameters_of(of)]
+        return bool(stepped) and all(each.dtype != dtype for each in stepped)
 
     def _after_backward(self, facts: dict[str, Any], handed_on: bool) -> None:
         scaler = facts["scaler"]

@@ -451,6 +451,13 @@ class Saved(Event):
 
 
 @dataclass(frozen=True, kw_only=True)
+class Resumed(Event):
+    """An optimizer was given its state, after a file was read that holds one, and perhaps a scaler's."""
+
+    scaler: bool
+
+
+@dataclass(frozen=True, kw_only=True)
 class Refused(Event):
     """A method of a scaler raised: ``called`` are the names called since the last backward before it.
 

@@ -224,9 +224,8 @@ class GradientBook:
         return next((s.scaled_by for s in self._of(parameters) if s.scaled_by and not s.applied), 0)
 
     def scaler_of(self, parameters: Iterable[Tensor]) -> int:
-        """Return the scaler that has scaled the waiting gradients, whether or not it has unscaled them."""
-        waiting = (s for s in self._of(parameters) if not s.applied)
-        return next((s.scaled_by or s.divided_by for s in waiting if s.scaled_by or s.divided_by), 0)
+        """Return the scaler that has scaled these gradients, whether or not it has unscaled them."""
+        return next(filter(None, (s.scaled_by or s.divided_by for s in self._of(parameters))), 0)
 
     def outdated(self, parameters: Iterable[Tensor], scaler: int, generation: int) -> bool:
         """Whether waiting gradients were scaled before the scaler's last update."""

@@ -91,8 +91,7 @@ def part_in_half(tensor: Tensor, switches: Iterable[tuple[int, bool]]) -> PartIn
         return None  # all of it was
 
     def outside(node: Any) -> bool:
-        was_on = [on for count, on in known if count <= node._sequence_nr()]
-        return getattr(node, "variable", None) is None and bool(was_on) and not was_on[-1]
+        return getattr(node, "variable", None) is None and _was_off(node, known)
 
     for node in _below(tensor.grad_fn, outside, _MOST_OUTSIDE):
         found = _KEPT_IN_FP32.match(node.name())
@@ -119,11 +118,12 @@ def made_outside(tensor: Tensor, switches: Iterable[tuple[int, bool]]) -> bool:
 
     What only multiplies, divides or adds up losses afterwards does not tell.
     """
-    for node in _terms(tensor):
-        was_on = [on for count, on in switches if count <= node._sequence_nr()]
-        if was_on and not was_on[-1]:
-            return True
-    return False
+    return any(_was_off(node, switches) for node in _terms(tensor))
+
+
+def _was_off(node: Any, switches: Iterable[tuple[int, bool]]) -> bool:
+    was_on = [on for count, on in switches if count <= node._sequence_nr()]
+    return bool(was_on) and not was_on[-1]
 
 
 def factor(tensor: Tensor) -> float:
@@ -304,9 +304,4 @@ def _saved(node: Any) -> list[Tensor]:
 
 
 def _nodes(tensor: Tensor) -> Iterator[Any]:
-    waiting = [tensor.grad_fn]
-    for _ in range(_FAR_ENOUGH):
-        node = waiting.pop(0) if waiting else None
-        if node is not None:
-            yield node
-            waiting.extend(before for before, _ in node.next_functions)
+    return _below(tensor.grad_fn, lambda node: True, _FAR_ENOUGH)

@@ -31,6 +31,8 @@ _WHOLE = frozenset((torch.int16, torch.int32, torch.int64))
 _PARTS = ("log_softmax", "softmax", "logsumexp", "exp", "log", "pow", "cumsum", "prod")
 _PRODUCTS = ("matmul", "mm", "bmm", "mv", "addmm", "baddbmm", "addmv", "addbmm")
 _LEAST_POSITIONS = 257  # bf16 has all whole numbers up to 256
+_FEW, _CASTS = 64, 4  # numbers, and casts of so many, that are compared with what cos is taken of
+_ROW = 8  # whole numbers without a gap are positions
 _MOST_COUNTED = 65536  # whole numbers that are compared with what 16 bits make of them
 _LONG_SUM = 4  # terms
 _FAR_OFF = 0.01  # of the sum of the terms' magnitudes: rounding once takes 0.4 % at most, in bf16
@@ -40,9 +42,11 @@ _FAR_OFF = 0.01  # of the sum of the terms' magnitudes: rounding once takes 0.4 
 def watching_beside(recorder: Recorder) -> Iterator[None]:
     """Record checkpoints and averages of whole models, which no compiler ever traces."""
     spies = _Spies(recorder)
-    averaged = partial(_around, recorder, spies.averages.model_averaged)
+    averaged = partial(_then, recorder, spies.averages.model_averaged, before=few_of)
     with (
         replaced(torch, "save", partial(_then, recorder, spies.saved)),
+        replaced(torch, "load", partial(_then, recorder, spies.loaded)),
+        replaced(torch.optim.Optimizer, "load_state_dict", partial(_then, recorder, spies.resumed)),
         replaced(AveragedModel, "update_parameters", averaged),
     ):
         yield
@@ -89,49 +93,36 @@ def _aside(recorder: Recorder, spies: _Spies, functions: ExitStack, original: An
     return script
 
 
-def _then(recorder: Recorder, after: Callable[..., None], original: Any, with_graph: bool = False) -> Any:
+def _then(
+    recorder: Recorder,
+    after: Callable[..., None],
+    original: Any,
+    with_graph: bool = False,
+    before: Callable[..., Any] | None = None,
+) -> Any:
     """Call the original, and then let ``after`` see its result and its arguments.
 
-    ``with_graph`` says that only tensors with a history matter: an optimizer reads hundreds of others.
+    ``with_graph`` says that only tensors with a history matter: an optimizer reads hundreds of others. In
+    place of the result ``after`` is given what ``before`` has kept of the arguments, where there is one.
+
+    What the original calls itself is no affair of the spies. Under a mode, such as that of
+    ``torch.set_default_device``, PyTorch calls them once more in there: it finds methods by their names to
+    hand them to the mode.
     """
 
     def spied(*args: Any, **kwargs: Any) -> Any:
         if recorder.here.in_original or (with_graph and args[0].grad_fn is None):
             return original(*args, **kwargs)
-        result = _called(recorder, original, args, kwargs)
-        recorder.safely(after, result, *args, **kwargs)
+        was = recorder.safely(before, *args, **kwargs) if before is not None else None
+        recorder.here.in_original = True
+        try:
+            result = original(*args, **kwargs)
+        finally:
+            recorder.here.in_original = False
+        recorder.safely(after, result if before is None else was, *args, **kwargs)
         return result
 
     return spied
-
-
-def _around(
-    recorder: Recorder, after: Callable[..., None], original: Any, before: Callable[..., Any] = few_of
-) -> Any:
-    """Call the original, and then let ``after`` see what was changed in place as it was before."""
-
-    def spied(*args: Any, **kwargs: Any) -> Any:
-        if recorder.here.in_original:
-            return original(*args, **kwargs)
-        was = recorder.safely(before, *args, **kwargs)
-        result = _called(recorder, original, args, kwargs)
-        recorder.safely(after, was, *args, **kwargs)
-        return result
-
-    return spied
-
-
-def _called(recorder: Recorder, original: Any, args: Any, kwargs: Any) -> Any:
-    """Call the original; what it calls itself is no affair of the spies.
-
-    Under a mode, such as that of ``torch.set_default_device``, PyTorch calls them once more in there: it
-    finds methods by their names to hand them to the mode.
-    """
-    recorder.here.in_original = True
-    try:
-        return original(*args, **kwargs)
-    finally:
-        recorder.here.in_original = False
 
 
 @dataclass(frozen=True)
@@ -159,12 +150,15 @@ class _Spies:
     def __init__(self, recorder: Recorder) -> None:
         self._recorder = recorder
         self._sums: dict[int, _Sum] = {}  # running ones
+        self._held: set[str] = set()  # whose states the file holds that was read last
+        # casts to a dtype in 16 bits: a few numbers before and after, which may be positions, and the line
+        self._rounded: list[tuple[Tensor, Tensor, torch.dtype, events.Line]] = []
         self.averages = Averages(recorder)
 
     def methods(self) -> Iterator[tuple[Any, str, Callable[[Any], Any]]]:
         """Yield the methods of tensors that are replaced, and what makes their spies."""
         for look, *names in (
-            (self.cast, "to", "half", "bfloat16"),
+            (self.cast, "to", "half", "bfloat16", "type_as"),
             (self.added, "__add__", "__radd__", "add"),
             (self.clamped, "clamp", "clamp_min"),
             (self.measured, "norm"),
@@ -180,8 +174,8 @@ class _Spies:
             (self._added_in_place, "add_", "__iadd__"),
             (self.averages.subtracted, "sub_", "__isub__"),
         ):
-            yield from ((Tensor, name, self._around(change)) for name in names)
-        yield Tensor, "copy_", self._around(self.averages.copied, before=self.averages.before_copy)
+            yield from ((Tensor, name, self._then(change, before=few_of)) for name in names)
+        yield Tensor, "copy_", self._then(self.averages.copied, before=self.averages.before_copy)
 
     def functions(self) -> Iterator[tuple[Any, str, Callable[[Any], Any]]]:
         """Yield the functions of PyTorch's that are replaced, and what makes their spies."""
@@ -196,21 +190,19 @@ class _Spies:
             (self.lost, "mean", "sum"),
             (self.made_finite, "nan_to_num", "nan_to_num_"),
             (self.parted, *_PARTS),
+            (self.turned, "cos", "sin"),
             (self.product, *_PRODUCTS),
         ):
             yield from ((owner, name, self._then(look)) for owner in (torch, Tensor) for name in names)
         for name in ("einsum", "tensordot"):
             yield torch, name, self._then(self.product)
-        yield torch, "_foreach_lerp_", self._around(self.averages.many_lerped)
-        yield torch, "_foreach_add_", self._around(self.averages.many_added)
+        yield torch, "_foreach_lerp_", self._then(self.averages.many_lerped, before=few_of)
+        yield torch, "_foreach_add_", self._then(self.averages.many_added, before=few_of)
         for name in ("_foreach_mul_", "_foreach_div_"):
-            yield torch, name, self._around(self._many_multiplied)
+            yield torch, name, self._then(self._many_multiplied, before=few_of)
 
     def _then(self, look: Callable[..., None], **how: Any) -> Callable[[Any], Any]:
         return partial(_then, self._recorder, look, **how)
-
-    def _around(self, look: Callable[..., Any], **how: Any) -> Callable[[Any], Any]:
-        return partial(_around, self._recorder, look, **how)
 
     # --- losses, and gradients made finite
 
@@ -238,6 +230,15 @@ class _Spies:
         kinds = set(_states_in(obj))
         self._recorder.record(events.Saved, optimizer="optimizer" in kinds, scaler="scaler" in kinds)
 
+    def loaded(self, result: Any, *args: Any, **kwargs: Any) -> None:
+        """Note whose states a file holds."""
+        self._held = set(_states_in(result))
+
+    def resumed(self, result: Any, *args: Any, **kwargs: Any) -> None:
+        """Tell that training goes on from such a file."""
+        if "optimizer" in self._held:
+            self._recorder.record(events.Resumed, scaler="scaler" in self._held)
+
     # --- whole numbers in 16 bits
 
     def counted(self, result: Tensor, *args: Any, **kwargs: Any) -> None:
@@ -249,9 +250,28 @@ class _Spies:
         """Report whole numbers cast to 16 bits that do not hold them; note where a loss was cast."""
         if result.dtype in HALF_DTYPES and result.grad_fn is not None and result.numel() == 1:
             graph.note_line(result, graph.CAST_AT, own_line())
-        comparable = may_read(tensor) and 256 < tensor.numel() <= _MOST_COUNTED
-        if tensor.dtype in _WHOLE and result.dtype in HALF_DTYPES and comparable:
+        if result.dtype not in HALF_DTYPES or result.requires_grad or not may_read(tensor):
+            return
+        if tensor.dtype in _WHOLE and 256 < tensor.numel() <= _MOST_COUNTED:
             self._tell_of_positions(tensor.unique().numel(), result)
+        elif tensor.dtype not in HALF_DTYPES and 0 < tensor.numel() <= _FEW and _by_own_code():
+            before, after = local(tensor).double().reshape(-1), local(result).double().reshape(-1)
+            if bool((before != after).any()) and float(before.abs().amax()) > _LEAST_POSITIONS:
+                self._rounded = [*self._rounded[-_CASTS:], (before, after, result.dtype, own_line())]
+
+    def turned(self, result: Any, angles: Any, *args: Any, **kwargs: Any) -> None:
+        """Report numbers that a cast had rounded, once cos or sin is taken of them as they are then."""
+        if not self._rounded or not isinstance(angles, Tensor) or not may_read(angles):
+            return
+        there = local(angles).detach().double()
+        for each in [each for each in self._rounded if bool(torch.isin(each[1], there).all())]:
+            self._rounded = [other for other in self._rounded if other is not each]
+            before, after, dtype, line = each
+            off, at = (after - before).abs().max(0)
+            facts = {"was": float(before[at]), "is": float(after[at]), "off": float(off)}
+            self._recorder.record(
+                events.Arithmetic, code="positions_rounded", dtype=dtype, facts=facts, line=line
+            )
 
     def product(self, result: Any, *args: Any, **kwargs: Any) -> None:
         """See what autocast cast for a product: whole numbers in a row, or an optimizer's own."""
@@ -264,8 +284,7 @@ class _Spies:
                 self._recorder.here.cast_in_step = result.dtype
             return
         for each in cast:
-            in_reach = _LEAST_POSITIONS <= each.numel() <= _MOST_COUNTED
-            if in_reach and not each.requires_grad and may_read(each):
+            if _ROW <= each.numel() <= _MOST_COUNTED and not each.requires_grad and may_read(each):
                 self._whole_numbers(each, result.dtype)
 
     def _whole_numbers(self, tensor: Tensor, dtype: torch.dtype) -> None:
@@ -275,7 +294,7 @@ class _Spies:
             return
         numbers, often = tensor.unique(return_counts=True)
         in_a_row = float(numbers[-1] - numbers[0]) == numbers.numel() - 1 and bool((often == often[0]).all())
-        if in_a_row and numbers.numel() >= _LEAST_POSITIONS and not bool(numbers.frac().any()):
+        if in_a_row and numbers.numel() >= _ROW and not bool(numbers.frac().any()):
             self._tell_of_positions(numbers.numel(), numbers.to(dtype))
 
     def _tell_of_positions(self, count: int, numbers: Tensor) -> None:
@@ -301,10 +320,15 @@ class _Spies:
             self._summed(result, tensor, float(tensor), other)
 
     def clamped(self, result: Tensor, tensor: Tensor, *args: Any, **kwargs: Any) -> None:
-        """Report a lower bound that is 0."""
-        bound = kwargs.get("min", args[0] if args else None)
-        if result.dtype in HALF_DTYPES and isinstance(bound, float) and _by_own_code():
-            self._constant(bound, result.dtype)
+        """Report a lower bound that is 0, and an upper one that is 1."""
+        low, high = (*args, None, None)[:2]
+        low, high = kwargs.get("min", low), kwargs.get("max", high)
+        if result.dtype in HALF_DTYPES and _by_own_code():
+            if isinstance(low, float):
+                self._constant(low, result.dtype)
+            if isinstance(high, float) and high < 1.0 == float(torch.tensor(high).to(result.dtype)):
+                facts = {"constant": high}
+                self._recorder.record(events.Arithmetic, code="eps_vanishes", dtype=result.dtype, facts=facts)
 
     def chosen(self, result: Tensor, *args: Any, **kwargs: Any) -> None:
         """Report a constant chosen that is inf."""

@@ -199,11 +199,12 @@ class OptimizerCalls(Part):
         if any(callable(each) for each in (*args, *kwargs.values())):
             self.look_before(optimizer)
         enabled = scaler is not None and scaler.is_enabled()
+        scaled_by = scaler if enabled else self._known.scaler_of(parameters_of(optimizer))
         found_inf = Later(getattr(optimizer, "found_inf", None))
         self.finish(
             optimizer,
             id(scaler) if enabled else None,
-            scale_of(scaler) if scaler is not None and enabled else Later(self._here.by_hand),
+            scale_of(scaled_by) if scaled_by is not None else Later(self._here.by_hand),
             happened=not found_inf.at_once(),
             found_inf=found_inf,
         )

@@ -216,6 +216,10 @@ class Known:
         """Return the scaler by whose scale gradients are still multiplied, None where there is none."""
         return self.scalers.get(self.book.scaled_by(parameters))
 
+    def scaler_of(self, parameters: Iterable[Tensor]) -> torch.amp.GradScaler | None:
+        """Return the scaler by whose scale gradients are multiplied, or were, None where there is none."""
+        return self.scalers.get(self.book.scaler_of(parameters))
+
     def carried(self, optimizer: torch.optim.Optimizer) -> Later:
         """Return the scale that an optimizer's gradients still carry, 1 for none."""
         scaler = self.scaler_on(parameters_of(optimizer))
@@ -224,7 +228,7 @@ class Known:
     def look(self, parameters: Iterable[Tensor]) -> None:
         """Notice what was done to gradients, but for clipping, after which they are taken as they are."""
         parameters = list(parameters)
-        scaler = self.scalers.get(self.book.scaler_of(parameters))
+        scaler = self.scaler_of(parameters)
         scale = scale_of(scaler).at_once() if scaler is not None else None
         self.book.look(parameters, scale)
 

@@ -39,8 +39,7 @@ def _parts(finding: Finding) -> Iterator[tuple[str, str]]:
             yield "try", finding.hint
         return
     if finding.place is not None:
-        source = finding.place.source.replace("`", "'")
-        yield "at", f"{finding.place}" + (f"  `{source}`" if source else "")
+        yield "at", finding.place.shown
     yield finding.certainty, "; ".join(filter(None, [finding.likely, _how_often(finding)]))
     if finding.hint:
         yield "cure", finding.hint

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence, Set
+from collections.abc import Sequence, Set
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
 from amp_lessons._base.text.words import fraction
-from amp_lessons.audit.seen import AS_TRAINED, LayerSeen
+from amp_lessons.audit.seen import AS_TRAINED, LayerSeen, mean
 from amp_lessons.scaling.fates import Census
 
 if TYPE_CHECKING:
@@ -96,7 +96,7 @@ def layer_rows(report: Report) -> list[LayerRow]:
 def loss_map(report: Report, number_format: str, by: By, most: int) -> LossMap:
     """Return what the ``most`` layers that lose most in a format lose at each step, by count or by norm."""
     histories = {layer.name: _history(layer, number_format, by) for layer in report.layers.values()}
-    means = {name: _mean(history.values()) for name, history in histories.items()}
+    means = {name: mean(history.values()) or 0.0 for name, history in histories.items()}
     worst = sorted(histories, key=lambda name: means[name], reverse=True)[:most]
     steps = tuple(sorted({step for name in worst for step in histories[name]}))
     shares = tuple(tuple(histories[name].get(step) for step in steps) for name in worst)
@@ -118,23 +118,17 @@ def _history(layer: LayerSeen, number_format: str, by: By) -> dict[int, float]:
     return {step: each.underflow_norm_fraction for step, each in known.items() if each.norm is not None}
 
 
-def _mean(shares: Iterable[float]) -> float:
-    known = list(shares)
-    return sum(known) / len(known) if known else 0.0
-
-
 def _row(layer: LayerSeen, skipped: Set[int]) -> LayerRow:
     history = layer.history
     # clipping by an infinite norm makes zeros of the gradients that a skipped step throws away
     made = [step for step in history if step.step not in skipped] or history
     formats = dict.fromkeys(name for step in history for name in step.censuses)
-    updates = [s.lost_update_fraction for s in history if s.lost_update_fraction is not None]
     return LayerRow(
         name=layer.name,
         parameters=layer.parameters,
         losses={name: _together([step.censuses.get(name) for step in history]) for name in formats},
-        zeros=_mean(step.zero_fraction for step in made),
-        lost_updates=sum(updates) / len(updates) if updates else None,
+        zeros=mean(step.zero_fraction for step in made) or 0.0,
+        lost_updates=mean(step.lost_update_fraction for step in history),
         unusual={
             what: dtype
             for what, dtype in layer.dtype_names.items()

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from amp_lessons._base.render import Section
 from amp_lessons._base.text.tables import Table
-from amp_lessons._base.text.words import fraction, listed, number
+from amp_lessons._base.text.words import counted, fraction, listed, number
 from amp_lessons.audit.report import steps
 from amp_lessons.audit.report.finding import entry_of
 from amp_lessons.audit.report.losses import LayerRow, formats_of, layer_rows, used_format
@@ -18,6 +18,7 @@ from amp_lessons.audit.rules.rows import COSTS
 from amp_lessons.audit.seen import AS_TRAINED
 
 if TYPE_CHECKING:
+    from amp_lessons.audit.findings import Place
     from amp_lessons.audit.report.report import Report
     from amp_lessons.audit.seen import PrecisionSeen
 
@@ -36,10 +37,12 @@ def headline(report: Report) -> str:
         looked_at += f" of {len(report.ranks)} ranks"
     if count and not any(step.happened for step in report.steps):
         looked_at += ", every one of which was skipped"
+    if report.ended_at is not None:
+        looked_at += f", {report.ended.split(': ')[bool(report.ranks)]} at {report.ended_at}"
     mistakes = sum(finding.kind == "failed" for finding in report.findings)
-    if mistakes:
-        return f"{of}: {mistakes} {'mistake' if mistakes == 1 else 'mistakes'} in {looked_at}"
-    return f"{of}: no mistake seen in {looked_at}" if count else f"{of}: no optimizer step was seen"
+    if not mistakes and not count:
+        return f"{of}: no optimizer step was seen{looked_at.removeprefix('0 optimizer steps')}"
+    return f"{of}: {counted(mistakes, 'mistake') if mistakes else 'no mistake seen'} in {looked_at}"
 
 
 def opening(report: Report) -> Iterator[str]:
@@ -115,11 +118,14 @@ def sections_of(report: Report, most_layers: int = MOST_LAYERS) -> Iterator[Sect
 def _ended(report: Report) -> Iterator[Section]:
     if not report.ended:
         return
-    explanation = report.explanation
-    items: tuple[tuple[str, str], ...] = ()
+    items, explanation = _at(report.ended_at), report.explanation
     if explanation is not None and (explanation.known or report.steps):
-        items = tuple(explanation.items())
-    yield Section("How it ended", (report.ended,), items=items)
+        items += explanation.items()
+    yield Section("How it ended", (report.ended,), items=tuple(items))
+
+
+def _at(place: Place | None) -> list[tuple[str, str]]:
+    return [] if place is None else [("at", place.shown)]
 
 
 def _first_nonfinite(report: Report) -> Iterator[Section]:
@@ -136,8 +142,10 @@ def _first_nonfinite(report: Report) -> Iterator[Section]:
         before = report.steps[unseen[0]]
         what = "had a loss that was inf or NaN" if before.happened else "was skipped"
         said += f" That is the first among the steps that were looked at; step {unseen[0] + 1} {what} before."
-    place = found.place
-    items = [("at", f"{place}  `{place.source}`")] if place is not None else []
+    lost = [s for s in report.steps if s.index == found.step and not math.isfinite(s.loss or 0.0)]
+    if found.phase == "backward" and lost:
+        said += " The loss was inf or NaN before that, outside the modules."
+    items = _at(found.place)
     if found.recovered:
         items.append(("recovered", "the scaler skipped that step, as it is there for, and training went on"))
     rows = [

@@ -12,7 +12,7 @@ from typing import Any, ClassVar
 from amp_lessons._base.render import InSections, Section
 from amp_lessons._base.typed_json import dumps, made, of_schema, parsed, plain
 from amp_lessons.audit.explaining import Explanation
-from amp_lessons.audit.findings import Sighting
+from amp_lessons.audit.findings import Place, Sighting
 from amp_lessons.audit.report import rendering
 from amp_lessons.audit.seen import How, LayerSeen, Nonfinite, PrecisionSeen, RankSeen, StepSeen
 
@@ -26,17 +26,17 @@ class Report(InSections):
     """The mistakes of a training, as far as they were seen, then remarks, and the numbers behind them.
 
     ``every`` is the distance of the steps that were looked at closely; ``ended`` says how the training ended
-    if it was by an exception, ``explanation`` what that means; ``not_seen`` says, a sentence each, what could
-    not be watched; ``of`` names the script, and ``how`` tells how the audit was done. ``ranks`` are
-    those whose reports were joined (``audit.of_ranks``), none where the training had one process.
+    if it was by an exception, ``ended_at`` on which line, ``explanation`` what that means; ``not_seen`` says,
+    a sentence each, what could not be watched; ``of`` names the script, and ``how`` tells how the audit was
+    done. ``ranks`` are those whose reports were joined (``audit.of_ranks``), none of a single process.
     ``precision`` says in which one it ran; None in a report that an older version has written.
     ``views.audit_page`` makes a whole page of it, with pictures.
     """
 
     html_class = "amp-audit"
     JSON_KEYS: ClassVar = (
-        "of", "passed", "precision", "findings", "ended", "explanation", "first_nonfinite", "steps", "ranks",
-        "layers", "not_seen", "every", "how",
+        "of", "passed", "precision", "findings", "ended", "ended_at", "explanation", "first_nonfinite",
+        "steps", "ranks", "layers", "not_seen", "every", "how",
     )  # fmt: skip
 
     findings: tuple[Sighting, ...]
@@ -45,6 +45,7 @@ class Report(InSections):
     first_nonfinite: Nonfinite | None = None
     every: int = 1
     ended: str = ""
+    ended_at: Place | None = None
     not_seen: tuple[str, ...] = ()
     of: str = ""
     explanation: Explanation | None = None
@@ -123,7 +124,7 @@ def _of_version_2(document: dict[str, Any]) -> dict[str, Any]:
 
 def _with_added(document: dict[str, Any]) -> dict[str, Any]:
     """Return a document with the keys that the first reports of its version lack."""
-    added: dict[str, Any] = {"precision": None} | document
+    added: dict[str, Any] = {"precision": None, "ended_at": None} | document
     if added["precision"] is not None:
         added["precision"] = {"by_hand": []} | added["precision"]
     if isinstance(document.get("steps"), list):

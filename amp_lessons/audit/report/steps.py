@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from amp_lessons._base.text.tables import Table
 from amp_lessons._base.text.words import fraction, listed, number, power_of_two
-from amp_lessons.audit.seen import RankSeen, StepSeen
+from amp_lessons.audit.seen import RankSeen, StepSeen, mean
 
 if TYPE_CHECKING:
     from amp_lessons.audit.report.report import Report
@@ -66,14 +66,14 @@ def scale_path(steps: Sequence[StepSeen]) -> list[tuple[int, float]]:
 
 def _row(number: int, steps: Sequence[StepSeen]) -> tuple[str, ...]:
     skipped = sum(not step.happened for step in steps)
-    lost = [step.lost_updates for step in steps if step.lost_updates is not None]
+    lost = mean(step.lost_updates for step in steps)
     return (
         str(number + 1),
         f"{len(steps):,}",
         f"{skipped:,} ({fraction(skipped / len(steps))})" if skipped else "none",
         _from_to([step.loss for step in steps]),
         _from_to([step.gradient_norm for step in steps if step.happened]),
-        fraction(sum(lost) / len(lost)) if lost else "–",
+        "–" if lost is None else fraction(lost),
     )
 
 

@@ -18,7 +18,7 @@ from amp_lessons.audit.findings import Finding, Sighting
 from amp_lessons.audit.report.report import Report
 from amp_lessons.audit.report.steps import by_optimizer, ranks_in_words, scale_path
 from amp_lessons.audit.rules.rows import order, sighting
-from amp_lessons.audit.seen import LayerSeen, LayerStep, RankSeen, ScaleFrom, StepSeen
+from amp_lessons.audit.seen import LayerSeen, LayerStep, RankSeen, ScaleFrom, StepSeen, mean
 from amp_lessons.scaling.fates import Census
 
 Ranks = Mapping[int, Report]
@@ -59,6 +59,7 @@ def joined(reports: Ranks, ended_first: Iterable[int] = ()) -> Report:
         # as one rank's report prefers it: of a forward pass, then the earliest
         first_nonfinite=min(nonfinite, key=lambda each: (each.phase != "forward", each.step), default=None),
         ended="; ".join(f"rank {rank}: {reports[rank].ended}" for rank in unwell),
+        ended_at=reports[unwell[0]].ended_at if unwell else None,
         explanation=next(filter(None, (reports[rank].explanation for rank in unwell)), None),
         not_seen=tuple(_not_seen(reports)),
         how=next(filter(None, (report.how for report in reports.values())), None),
@@ -127,15 +128,10 @@ def _step(of_ranks: Mapping[int, StepSeen], holders: Collection[int]) -> StepSee
         next(iter(steps)),
         happened=all(step.happened for step in steps),
         sampled=any(step.sampled for step in steps),
-        loss=_mean(step.loss for step in steps),
-        lost_updates=_mean(step.lost_updates for step in steps),
+        loss=mean(step.loss for step in steps),
+        lost_updates=mean(step.lost_updates for step in steps),
         gradient_norm=math.hypot(*known) if known and len(known) == len(norms) else None,
     )
-
-
-def _mean(numbers: Iterable[float | None]) -> float | None:
-    known = [number for number in numbers if number is not None]
-    return sum(known) / len(known) if known else None
 
 
 def joined_layers(reports: Ranks) -> dict[str, LayerSeen]:
@@ -169,8 +165,8 @@ def _layer_step(seen: Sequence[LayerStep]) -> LayerStep:
             name: _added([each.counterfactual[name] for each in seen]) for name in seen[0].counterfactual
         },
         norm=math.hypot(*(each.norm for each in seen)),
-        zero_fraction=_weighted([each.zero_fraction for each in seen], weights) or 0.0,
-        lost_update_fraction=_weighted([each.lost_update_fraction for each in seen], weights),
+        zero_fraction=mean([each.zero_fraction for each in seen], weights) or 0.0,
+        lost_update_fraction=mean([each.lost_update_fraction for each in seen], weights),
     )
 
 
@@ -178,12 +174,6 @@ def _added(parts: Sequence[Census]) -> Census:
     """Add up the censuses of shards, whatever their loss scales: ranks may have come apart."""
     of, scale = parts[0].dtype_name, parts[0].scale
     return reduce(add, (replace(part, dtype_name=of, scale=scale) for part in parts))
-
-
-def _weighted(shares: Sequence[float | None], weights: Sequence[int]) -> float | None:
-    known = [(share, weight) for share, weight in zip(shares, weights, strict=True) if share is not None]
-    total = sum(weight for _, weight in known)
-    return sum(share * weight for share, weight in known) / total if total else None
 
 
 _NEVER = sys.maxsize  # a step that no training comes to

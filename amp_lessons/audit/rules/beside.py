@@ -18,8 +18,8 @@ NO_LIMIT = 1e6  # a max_norm that is only there for the norm that clipping retur
 def schedule_on_skipped_step(advanced: int, steps: int) -> Worded:
     return (
         f"the learning rate's schedule was advanced {counted(advanced, 'time')} for {counted(steps, 'step')} "
-        "of the optimizer, also where a batch had overflowed and the scaler skipped the step: a warm-up is "
-        "over too early",
+        "of the optimizer, also where a batch had overflowed and the scaler skipped the step: it runs "
+        "ahead of them",
         "advance it only where the step was made: scaler.update() lowers the scale after a skipped one",
     )
 

@@ -54,7 +54,7 @@ def _(event: events.ForwardSeen, past: Past) -> Verdicts:
     if event.with_autocast or not event.without:
         return
     if backward is not None and backward.scaler is not None and not past.precision.by_hand:
-        yield seen(no_autocast("the forward pass", "fp16"))
+        yield seen(no_autocast("the forward pass", "fp16"), backward.line)
     elif step is not None and step.asked in HALVES and not past.precision.autocast:
         hint = "give the model to accelerator.prepare, or run it inside with accelerator.autocast():"
         asked = f"{step.asked}, which Accelerate was asked for"

@@ -16,7 +16,8 @@ from amp_lessons.audit.rules.rule import RULES, AtTheEnd, Verdict
 from amp_lessons.audit.seen import PrecisionSeen, StepSeen
 from amp_lessons.formats.dtypes import dtype_name
 
-_Found = dict[tuple[str, events.Line], tuple[Verdict, int, int]]  # verdict, first step, how often
+# a verdict, the first step, and how often each kind of event has shown it
+_Found = dict[tuple[str, events.Line], tuple[Verdict, int, dict[type, int]]]
 
 
 class Judge:
@@ -59,14 +60,19 @@ class Judge:
         for ask in self._rules[AtTheEnd]:
             for verdict in ask(self._past):
                 _keep(found, verdict.about, verdict)
-        for (_, line), (verdict, first, count) in found.items():
+        for (_, line), (verdict, first, counts) in found.items():
+            often = max(counts.values())
             yield sighting(
-                verdict.finding, likely=verdict.likely, place=place_of(line), count=count, first_step=first
+                verdict.finding, likely=verdict.likely, place=place_of(line), count=often, first_step=first
             )
 
 
 def _keep(found: _Found, event: events.Event, verdict: Verdict) -> None:
-    """Count a verdict; the surest of those that say the same of a line is kept."""
+    """Count a verdict; the surest of those that say the same of a line is kept.
+
+    Events of several kinds may show it once each.
+    """
     key = verdict.finding.code, verdict.line or event.line
-    kept, first, count = found.get(key, (verdict, event.step, 0))
-    found[key] = (kept if verdict.likely else verdict, min(first, event.step), count + 1)
+    kept, first, counts = found.get(key, (verdict, event.step, {}))
+    counts = counts | {type(event): counts.get(type(event), 0) + 1}
+    found[key] = (kept if verdict.likely else verdict, min(first, event.step), counts)

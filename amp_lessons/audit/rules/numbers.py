@@ -38,10 +38,9 @@ def resembles(steps: int) -> str:
 
 
 @mistake("several positions are rounded to one", lesson="01", costs="rounded")
-def positions_rounded(seen: str, lacking: str) -> Worded:
+def positions_rounded(seen: str, lacking: str, effect: str = "several of them become one") -> Worded:
     return (
-        f"{seen}: the positions are rounded to a format that has no {lacking}, and several of them become "
-        "one",
+        f"{seen}: the positions are rounded to a format that has no {lacking}, and {effect}",
         "compute with the positions in fp32 from the beginning; cos and sin may be cast",
     )
 
@@ -50,6 +49,11 @@ def positions_rounded(seen: str, lacking: str) -> Worded:
 def _(event: events.Arithmetic, past: Past) -> Verdicts:
     if event.code == "positions_rounded":
         half, facts = dtype_name(event.dtype), event.facts
+        if "off" in facts:
+            which = f"{facts['was']:.6g} became {facts['is']:g} in {half}, and cos or sin was taken of it"
+            turned = f"the angle is off by {facts['off']:.2g} radians"
+            yield seen(positions_rounded(which, "number nearer to it", turned))
+            return
         which = f"{facts['count']:g} whole numbers became {facts['distinct']:g} in {half}"
         yield seen(positions_rounded(which, f"odd numbers above {_counted_to(half):g}"))
 
@@ -101,8 +105,13 @@ def eps_vanishes(seen: str, how: str, hint: str = "add eps where it is a number:
 @on(events.Arithmetic)
 def _(event: events.Arithmetic, past: Past) -> Verdicts:
     if event.code == "eps_vanishes":
-        finding = _rounded_to_zero(event.facts["constant"], dtype_name(event.dtype))
-        yield likely(finding, "what it protects may never come near 0")
+        constant, half = event.facts["constant"], dtype_name(event.dtype)
+        near, finding = 0, _rounded_to_zero(constant, half)
+        if constant > _HALF:
+            below = 1 - formats.FORMATS[half].epsilon / 2
+            how = f"it is rounded to 1 in {half}, whose next number is {below:g}"
+            near, finding = 1, eps_vanishes(f"{constant:.12g} is to keep below 1", how, _BELOW_ONE)
+        yield likely(finding, f"what it protects may never come near {near}")
 
 
 @on(events.StepAsked)
@@ -110,6 +119,10 @@ def _(event: events.StepAsked, past: Past) -> Verdicts:
     if event.eps_vanishes is not None:
         eps, dtype = event.eps_vanishes
         yield seen(_rounded_to_zero(eps, dtype_name(dtype)))
+
+
+_HALF = 0.5
+_BELOW_ONE = "clamp in fp32, or take the logarithm of it otherwise: F.logsigmoid(-x) for log(1 - sigmoid(x))"
 
 
 def _rounded_to_zero(eps: float, half: str) -> Finding:
@@ -198,7 +211,7 @@ def _(event: events.WeightsBroken, past: Past) -> Verdicts:
     first, *others = event.layers
     which = f"`{first}`" + (f" and {counted(len(others), 'other layer')}" if others else "")
     more: dict[str, str] = {}
-    if event.in_backward:
+    if event.in_backward and not past.steps.unchecked:  # else the scale may have done it
         more["gradients"] = "were inf or NaN, although its loss was finite: they came up in its backward pass"
         more["hint"] = (
             "look for what has no finite gradient at this batch: a root, a norm, a division or a logarithm "

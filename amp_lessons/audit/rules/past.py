@@ -43,8 +43,9 @@ class Steps:
     Optimizers and scalers are the ids of the objects themselves; None stands for all optimizers together.
     ``asked`` and ``made`` count all steps and those that happened, ``skipped_in_a_row`` those since the last
     one that happened. ``done`` is what came of the last one, ``skipped`` holds those that were, by their
-    numbers, ``scaler_of`` the scaler that last stepped an optimizer, ``averaged`` the steps after which the
-    weights were averaged. ``numbers()`` is what was seen of all steps.
+    numbers, ``scaler_of`` the scaler that last stepped an optimizer, ``unchecked`` optimizers that one has
+    stepped, and that were called directly too, ``averaged`` the steps after which the weights were averaged.
+    ``numbers()`` is what was seen of all steps.
     """
 
     def __init__(self, numbers: Callable[[], Sequence[StepSeen]]) -> None:
@@ -55,6 +56,7 @@ class Steps:
         self.skipped_in_a_row: Counter[int] = Counter()
         self.skipped: dict[int, events.StepDone] = {}
         self.scaler_of: dict[int, int] = {}
+        self.unchecked: set[int] = set()
         self.averaged: defaultdict[int | None, set[int]] = defaultdict(set)
 
     def known(self, optimizer: int | None) -> int | None:
@@ -86,6 +88,8 @@ class Steps:
             self.skipped[event.step] = event
         if event.scaler is not None:
             self.scaler_of[event.optimizer] = event.scaler
+        elif event.optimizer in self.scaler_of:
+            self.unchecked.add(event.optimizer)
 
 
 class Precision:

@@ -27,24 +27,22 @@ class Verdict:
     """
 
     finding: Finding
-    likely: str = ""
     line: events.Line = None
     about: events.Event | None = None
+    likely: str = ""
 
 
 Verdicts = Iterator[Verdict]
 
 
-def seen(finding: Finding, line: events.Line = None, about: events.Event | None = None) -> Verdict:
-    """Say that it has happened, and on which ``line`` it is mended, if not on the event's."""
-    return Verdict(finding, "", line, about)
+seen = Verdict  # it has happened
 
 
 def likely(
     finding: Finding, why: str, line: events.Line = None, about: events.Event | None = None
 ) -> Verdict:
     """Say that the signs speak for it, and which they are."""
-    return Verdict(finding, why, line, about)
+    return Verdict(finding, line, about, why)
 
 
 class AtTheEnd:

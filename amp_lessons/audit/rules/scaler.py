@@ -312,6 +312,7 @@ class _Scalers(Rule):
     def __init__(self) -> None:
         self.made: dict[int, events.ScalerMade] = {}
         self.loaded: set[int] = set()
+        self.resumed = False  # from a checkpoint with a scaler's state
 
     @on(events.ScalerMade)
     def new(self, event: events.ScalerMade, past: Past) -> None:
@@ -322,11 +323,21 @@ class _Scalers(Rule):
     def load(self, event: events.ScalerLoaded, past: Past) -> None:
         self.loaded.add(event.scaler)
 
+    @on(events.Resumed)
+    def resume(self, event: events.Resumed, past: Past) -> None:
+        self.resumed = event.scaler
+
     @on(events.StepDone)
     def step(self, event: events.StepDone, past: Past) -> Verdicts:
         before, now = past.steps.scaler_of.get(event.optimizer), event.scaler
-        if now is not None and before not in (None, now) and now not in self.loaded:
-            yield seen(scaler_recreated(), self.made[now].line if now in self.made else None)
+        made_at = self.made[now].line if now in self.made else None
+        if now is None or now in self.loaded:
+            return
+        if before not in (None, now):
+            yield seen(scaler_recreated(), made_at)
+        elif self.resumed and now not in past.steps.scaler_of.values():
+            forgotten = "the checkpoint that it goes on from holds a scaler's state, which was not loaded"
+            yield seen(scaler_recreated(forgotten, 'scaler.load_state_dict(checkpoint["scaler"])'), made_at)
 
     @on(AtTheEnd)
     def began_low(self, past: Past) -> Verdicts:
@@ -374,7 +385,8 @@ def _(event: events.ClosureGiven, past: Past) -> Verdicts:
 @mistake("the optimizer's parameters had no gradients", costs="stops")
 def no_gradients() -> Worded:
     return (
-        "scaler.step(optimizer) found no gradient on any parameter of the optimizer: backward filled others",
+        "scaler.step(optimizer) found no gradient on any parameter of the optimizer: backward reached "
+        "none of them",
         "give the optimizer the parameters that backward reaches, and leave out scaler.step(optimizer) where "
         "they have no part in the loss",
     )
@@ -503,8 +515,8 @@ def _(past: Past) -> Verdicts:
         line, grown = next((each.grown for each in of_optimizer if each.grown and not broken), (None, None))
         if broken == len(skipped):
             line = next((each.broken_at for each in of_optimizer if each.broken_at), None)
-        if len({each.scaler for each in of_optimizer}) > 1:
-            continue  # each looks for its scale anew, which is another mistake
+        if len({each.scaler for each in of_optimizer}) > 1 or event.optimizer in past.steps.unchecked:
+            continue  # each looks for its scale anew, or broke the weights: which is another mistake
         yield seen(
             skipped_too_often(len(skipped), len(steps), fell=(first, last), broken=broken, grown=grown),
             line,

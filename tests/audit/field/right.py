@@ -430,4 +430,49 @@ for step in range(6):
 """,
         "bf16 autocast, weights in fp32",
     ),
+    "the best weights put back, and the scaler as it was": (
+        """
+kept = io.BytesIO()
+for step in range(3):
+    fp16_step(*batch())
+torch.save({"optimizer": optimizer.state_dict(), "scaler": scaler.state_dict()}, kept)
+for step in range(6):
+    if step == 2:
+        kept.seek(0)
+        optimizer.load_state_dict(torch.load(kept)["optimizer"])
+    fp16_step(*batch())
+""",
+        "scaler on",
+    ),
+    "masters in fp32, kept by hand": (
+        """
+live = copy.deepcopy(model).bfloat16()
+for step in range(12):
+    inputs, targets = batch()
+    live.zero_grad()
+    F.cross_entropy(live(inputs.bfloat16()).float(), targets).backward()
+    for master, weight in zip(model.parameters(), live.parameters()):
+        master.grad = weight.grad.float()
+    optimizer.step()
+    with torch.no_grad():
+        for master, weight in zip(model.parameters(), live.parameters()):
+            weight.copy_(master)
+""",
+        "What ran: bf16 by hand, no autocast, weights in fp32.",
+    ),
+    "casts of few numbers that are no angles, and of angles that fit": (
+        """
+for step in range(4):
+    inputs, targets = batch()
+    weights = torch.rand(6).mul(900).to(torch.bfloat16)
+    time = torch.tensor([256, 512, 640]).to(torch.bfloat16)
+    angles = torch.outer(time.float(), torch.rand(8)).cos().mean()
+    optimizer.zero_grad()
+    with bf16():
+        loss = (F.cross_entropy(model(inputs + angles), targets, reduction="none") * weights.float()).mean()
+    (loss / 900).backward()
+    optimizer.step()
+""",
+        "bf16 autocast",
+    ),
 }

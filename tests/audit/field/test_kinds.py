@@ -40,3 +40,37 @@ def test_nothing_is_said_of_what_is_right(name, tmp_path):
     assert mistakes(report) == {}, report
     assert ran in first_lines(report)
     assert not [said for said in report.not_seen if "trouble" in said]
+
+
+def test_an_exception_is_told_with_its_line_before_all_else(tmp_path):
+    script = """
+scores = torch.zeros(4, 4).half()
+scores.masked_fill(scores == 0, -1e10)  # mend
+"""
+    report = run(script, str(tmp_path / "train.py"))
+    assert [report.ended_at.source] == marked(script)
+    assert report.headline == f"Audit: no optimizer step was seen, RuntimeError at {report.ended_at}"
+
+
+def test_what_two_kinds_of_events_show_is_counted_once(tmp_path):
+    script = """
+scaler = torch.amp.GradScaler("cpu")
+inputs, targets = batch()
+with half():
+    loss = F.cross_entropy(model(inputs), targets)
+loss.backward()  # mend
+scaler.step(optimizer)
+"""
+    (finding,) = (e for e in run(script, str(tmp_path / "train.py")).findings if e.code == "loss_not_scaled")
+    assert (finding.count, [finding.place.source]) == (1, marked(script))
+
+
+def test_a_step_past_the_scaler_has_the_scale_of_its_gradients(tmp_path):
+    script = """
+for step in range(3):
+    fp16_step(*batch())
+    optimizer.step()  # mend
+"""
+    report = run(script, str(tmp_path / "train.py"))
+    assert mistakes(report)["double_step"] == marked(script)
+    assert {step.scale for step in report.steps} == {1024.0}

@@ -353,4 +353,59 @@ for step in range(4):
     loss.backward()  # mend
     optimizer.step()
 """,
+    "positions_rounded, few of them, by a product": """
+inv_freq = 1 / 10000 ** (torch.arange(0, 8, 2).float() / 8)
+for step in range(3):
+    inputs, targets = batch()
+    optimizer.zero_grad()
+    with bf16():
+        positions = 65536 + torch.arange(16).expand(2, -1)
+        angles = inv_freq[None, :, None].expand(2, -1, 1) @ positions[:, None, :].float()  # mend
+        loss = F.cross_entropy(model(inputs + angles.cos().mean()), targets)
+    loss.backward()
+    optimizer.step()
+""",
+    "positions_rounded, with the dtype of a buffer": """
+inv_freq = (1 / 10000 ** (torch.arange(0, 8, 2).float() / 8)).bfloat16()
+for step in range(3):
+    inputs, targets = batch()
+    positions = torch.arange(600).type_as(inv_freq)  # mend
+    loss = F.cross_entropy(model(inputs + torch.outer(positions, inv_freq).cos().float().mean()), targets)
+    optimizer.zero_grad()
+    loss.backward()
+    optimizer.step()
+""",
+    "positions_rounded, of a step in time between whole ones": """
+frequencies = 10000 ** -torch.arange(4, dtype=torch.float64).div(4)
+for step in range(3):
+    inputs, targets = batch()
+    time = torch.rand(6).mul(400).add(600).to(torch.bfloat16)  # mend
+    angles = torch.outer(time.double(), frequencies)
+    loss = F.cross_entropy(model(inputs + torch.cat((angles.cos(), angles.sin()), 1).float()), targets)
+    optimizer.zero_grad()
+    loss.backward()
+    optimizer.step()
+""",
+    "eps_vanishes, below one": """
+for step in range(3):
+    inputs, targets = batch()
+    with bf16():
+        chances = model(inputs).sigmoid()
+        loss = -torch.log1p(-chances.clamp(max=1 - 1e-6)).mean()  # mend
+    optimizer.zero_grad()
+    loss.backward()
+    optimizer.step()
+""",
+    "scaler_recreated, for a training that goes on": """
+kept = io.BytesIO()
+for step in range(3):
+    fp16_step(*batch())
+torch.save({"optimizer": optimizer.state_dict(), "scaler": scaler.state_dict()}, kept)
+kept.seek(0)
+optimizer = torch.optim.SGD(model.parameters(), lr=0.05)
+optimizer.load_state_dict(torch.load(kept)["optimizer"])
+scaler = torch.amp.GradScaler("cpu")  # mend
+for step in range(3):
+    fp16_step(*batch())
+""",
 }

@@ -74,6 +74,7 @@ def report() -> Report:
         first_nonfinite=Nonfinite("head", "Addmm", "forward", 1, frames),
         every=2,
         ended=f"RuntimeError: {error}",
+        ended_at=Place("model.py", 12, "scores = query @ key.half()"),
         explanation=explain(error),
         not_seen=("a model runs as compiled code",),
         of="train.py",

@@ -109,7 +109,8 @@ def test_what_is_no_report_is_refused(text, answer):
 
 
 _MAPPINGS = {"dtypes", "fates", "counterfactual", "underflowed", "subnormal", "normal", "overflowed"}
-_ADDED = {"precision", "by_hand", "backwards"}  # reports of this version without them have been written
+# reports of this version without them have been written
+_ADDED = {"precision", "ended_at", "by_hand", "backwards"}
 
 
 def records(value, key=""):
@@ -148,7 +149,11 @@ def test_a_file_that_an_earlier_version_wrote_is_read_as_it_was_written():
     text = (Path(__file__).parent / "written_by_0_3_0.json").read_text("utf-8")
     back = Report.from_json(text)
     old = json.loads(text)
-    said_later = {"precision": None, "steps": [step | {"backwards": 1} for step in old["steps"]]}
+    said_later = {
+        "precision": None,
+        "ended_at": None,
+        "steps": [step | {"backwards": 1} for step in old["steps"]],
+    }
     assert json.loads(back.as_json()) == old | said_later
     assert [each.rank for each in back.ranks] == [0, 1]
     assert back.ranks[0].scales == ((0, 16.0), (2, 8.0))

@@ -131,7 +131,7 @@ def test_a_line_of_code_with_backticks_stays_one_piece():
 
 def test_an_exception_that_nobody_knows_is_told_how_to_go_on():
     error = ValueError("no data")
-    text = str(replace(report(), ended="ValueError: no data", explanation=explain(error)))
+    text = str(replace(report(), ended="ValueError: no data", ended_at=None, explanation=explain(error)))
     assert "  ValueError: no data\n    means: This is not among" in text
     assert "    look: Run the same" in text
 

@@ -275,6 +275,7 @@ def test_findings_alone_in_each_form(golden):
 
 def test_an_audit_that_found_nothing_says_so_in_a_line():
     shown = views.AuditFindings(replace(report(), findings=()))._repr_mimebundle_()
-    assert shown["text/plain"] == "Audit of train.py: no mistake seen in 4 optimizer steps"
+    said = "Audit of train.py: no mistake seen in 4 optimizer steps, RuntimeError at model.py:12"
+    assert shown["text/plain"] == said
     assert shown["text/markdown"] == f"**{shown['text/plain']}**"
     assert "Findings" not in shown["text/html"]
