@@ -475,4 +475,19 @@ for step in range(4):
 """,
         "bf16 autocast",
     ),
+    "a model in 16 bits with an attention of its own, under autocast that a flag switches off": (
+        """
+live = torch.nn.Linear(8, 8).bfloat16()
+optimizer = torch.optim.SGD(live.parameters(), 0.1)
+for step in range(4):
+    with torch.autocast("cpu", torch.bfloat16, enabled=False):
+        inputs = torch.randn(4, 6, 8).bfloat16()
+        scores = live(inputs) @ inputs.transpose(-1, -2)
+        loss = (scores.softmax(-1) @ inputs).float().square().mean()
+    optimizer.zero_grad()
+    loss.backward()
+    optimizer.step()
+""",
+        "What ran: autocast asked for, and switched off, weights in bf16.",
+    ),
 }
