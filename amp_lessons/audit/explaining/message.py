@@ -59,16 +59,21 @@ class Message:
         if not places or any(_compiled(each).search(said) for each in self.unless):
             return None
         kinds = _KIND.findall(said, 0, max(places))
-        return not (kinds and kinds[-1] == "Warning"), max(places) - _NEARBY * (self.source == SEVERAL)
+        return not (kinds and kinds[-1] == "Warning"), max(places) - self.gives_way
+
+    @property
+    def gives_way(self) -> int:
+        """Return how many letters behind it another message may stand, and is what was said."""
+        return _NEARBY if self.source == SEVERAL else 0
 
 
 def plain(text: str) -> str:
     """Return what was pasted in one line: without colours, ranks, frames, and quotes of a word processor."""
-    return " ".join(_PASTED.sub(" ", html.unescape(text).translate(_QUOTES)).split())
+    return " ".join(PASTED.sub(" ", html.unescape(text).translate(QUOTES)).split())
 
 
-_PASTED = re.compile(r"\x1b\[[\d;]*m|^(?:\s*(?:[>│┃❱*]|\[\w+\d\]:))+|[│┃]\s*$|\\(?=['\"])", re.MULTILINE)
-_QUOTES = str.maketrans("‘’“”（）：", "''\"\"():")
+PASTED = re.compile(r"\x1b\[[\d;]*m|^(?:\s*(?:[>│┃❱*]|\[\w+\d\]:))+|[│┃]\s*$|\\(?=['\"])", re.MULTILINE)
+QUOTES = str.maketrans("‘’“”（）：", "''\"\"():")
 _NEARBY = 300  # letters
 _KIND = re.compile(r"\w(Error|Exception|Warning):")  # what Python says before each message
 

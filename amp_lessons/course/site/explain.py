@@ -3,13 +3,20 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable, Iterable
+from typing import Any
 
 from markupsafe import Markup
 
 from amp_lessons._base.text import prose
-from amp_lessons.audit.explaining.message import Message, all_messages
+from amp_lessons.audit.explaining.message import PASTED, QUOTES, Message, all_messages
 from amp_lessons.audit.rules import ROWS, Row
 from amp_lessons.course.site.shell import Page, as_script, lesson_link
+
+try:
+    from re import _parser  # type: ignore[attr-defined]  # what a pattern consists of, only it knows
+except ImportError:  # Python 3.10
+    import sre_parse as _parser
 
 _BODY = Markup(
     """<h1>What does this error mean?</h1>
@@ -45,47 +52,66 @@ def explain_page() -> Page:
 
 
 def explain_script() -> str:
-    """Return the script that brings the patterns by which a text is known: Python's are JavaScript's, too."""
-    return as_script(
-        "window.ampMessages", [[each.name, each.patterns, each.unless] for each in all_messages()]
+    """Return the script that brings the patterns by which a text is known: Python's are JavaScript's, too.
+
+    And how a text is made plain before. Only that capitals do not count is said otherwise.
+    """
+    messages = [
+        [each.name, *([*map(_flagged, some)] for some in (each.patterns, each.unless)), each.gives_way]
+        for each in all_messages()
+    ]
+    quotes = {chr(one): chr(other) for one, other in QUOTES.items()}
+    return as_script("window.ampPasted", [[PASTED.pattern, "gm"], quotes]) + as_script(
+        "window.ampMessages", messages
     )
 
 
-# What a pattern leaves open is three dots in its wording, which of several words has the first.
-_WORDED = [
-    (re.compile(pattern), instead)
-    for pattern, instead in (
-        (r"\\b|\(\?![^()]*\)|(?<=\()\?:|(?<!\[)\^|\$", ""),
-        (r"(\\[wdSW]|\[\^[^]]*\]|\.(?=[*+{]))([*+]|\{[^}]*\})?|(?<!\w)\w\?\w+", "…"),
-        (r"\[(.)[^]]*\]", r"\1"),
-        (r"[^()]\?", ""),
-    )
-]
-_GROUP = re.compile(r"\(([^()|]*)(\|[^()]*)?\)(\?)?")
-_ESCAPED = re.compile(r"\\(\W)")
-_SAFE = 0xE000  # where no letters are
+def _flagged(pattern: str) -> tuple[str, str]:
+    """Return a pattern with the flags that a ``RegExp`` takes."""
+    return pattern.removeprefix("(?i)"), "gi" if pattern.startswith("(?i)") else "g"
 
 
 def wording(pattern: str) -> str:
-    """Return what a pattern looks for, as one reads it: ``Loss is nan`` for ``Loss is (nan|-?inf)``."""
-    text = _ESCAPED.sub(lambda found: chr(_SAFE + ord(found[1])), pattern)
-    for part, instead in _WORDED:
-        text = part.sub(instead, text)
-    while text != (shorter := _without_groups(text)):
-        text = shorter
-    text = re.sub(r"…(\s*…)*", "…", text).strip()
-    return re.sub("[\ue000-\ue0ff]", lambda found: chr(ord(found[0]) - _SAFE), text)
+    """Return what a pattern looks for, as one reads it: ``Loss is nan`` for ``Loss is (nan|-?inf)``.
+
+    What may be missing is left out; of several words the first stands; what is left open is three dots.
+    """
+    return re.sub(r"…(\s*…)*", "…", _worded(_parser.parse(pattern))).strip()
 
 
-def _without_groups(text: str) -> str:
-    """Drop groups that may be missing; of others keep the first word, or dots if a group comes twice."""
+def _worded(pattern: Iterable[tuple[Any, Any]]) -> str:
+    return "".join(_WORDED.get(str(kind), _nothing)(value) for kind, value in pattern)
 
-    def word(found: re.Match[str]) -> str:
-        if found[3]:
-            return ""
-        return "…" if found[2] and text.count(found[0]) > 1 else found[1]
 
-    return _GROUP.sub(word, text)
+def _nothing(value: Any) -> str:
+    """Return nothing for what takes up no characters: an anchor, or what must not stand there."""
+    return ""
+
+
+def _one_of(values: list[tuple[Any, Any]]) -> str:
+    return _worded(values[:1])
+
+
+def _repeated(value: tuple[int, int, Any]) -> str:
+    least, most, repeated = value
+    words = _worded(repeated)
+    return "…" if words == "…" and most > 1 else words * least
+
+
+_WORDED: dict[str, Callable[[Any], str]] = {
+    "LITERAL": chr,
+    "NOT_LITERAL": lambda _: "…",
+    "ANY": lambda _: "…",
+    "RANGE": lambda _: "…",
+    "CATEGORY": lambda _: "…",
+    "NEGATE": lambda _: "…",
+    "GROUPREF": lambda _: "…",
+    "IN": _one_of,
+    "BRANCH": lambda value: _worded(value[1][0]),
+    "SUBPATTERN": lambda value: _worded(value[3]),
+    "MAX_REPEAT": _repeated,
+    "MIN_REPEAT": _repeated,
+}
 
 
 def _section(kind: str, name: str, says: str, told: Markup) -> Markup:

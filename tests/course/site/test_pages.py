@@ -241,9 +241,12 @@ def test_a_message_is_known_by_its_wording(message):
     """Once something stands where the dots are, its own patterns know it again."""
     for words in map(wording, message.patterns):
         between = words.split("…")
-        dots = ("1", "x", "1x", "a b", " ", ". ", "Half", "float16", "f16", "int8")
+        dots = ("1", "x", "1x", "a b", " ", ". ", "Half", "float16", "f16", "int8", "1000000")
         said = [each.join(between) for each in dots]
-        said.append("".join(map(add, between, itertools.cycle(("fp16", "fp32")))))  # not twice the same
+        for two in (("fp16", "fp32"), ("x ", " ")):  # not twice the same
+            said.append(
+                "".join(map(add, between, [*itertools.islice(itertools.cycle(two), len(between) - 1), ""]))
+            )
         assert any(message.matches(each) or message.matches(f"{each} x") for each in said), words
 
 

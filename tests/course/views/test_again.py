@@ -14,7 +14,7 @@ from amp_lessons.course.views.widgets.quiz import LETTERS
 def run(monkeypatch):
     """Run a cell: show what a function returns, on a page, as the code of a cell would."""
     monkeypatch.setattr(shown, "has_page", lambda: True)
-    monkeypatch.setattr(shown, "publish", lambda *_: None)
+    monkeypatch.setattr(shown, "publish", lambda *_, **__: None)
     monkeypatch.setattr(again, "_LAST", {})
 
     def run_cell(make, code="the cell"):

@@ -3,19 +3,33 @@
   "use strict";
   const said = document.getElementById("said");
   const meaning = document.getElementById("meaning");
-  const compiled = (patterns) => patterns.map((each) => new RegExp(each, "g"));
-  const known = window.ampMessages.map(([name, patterns, unless]) => [name, compiled(patterns), compiled(unless)]);
+  const compiled = (patterns) => patterns.map((each) => new RegExp(...each));
+  const known = window.ampMessages.map(([name, patterns, unless, way]) => [
+    name, compiled(patterns), compiled(unless), way,
+  ]);
+
+  // What was pasted, in one line: without colours, ranks, frames, and quotes of a word processor.
+  const NAMED = { lt: "<", gt: ">", amp: "&", quot: '"', apos: "'", nbsp: " " };
+  const plain = (text) => {
+    const [pasted, quotes] = window.ampPasted;
+    const unescaped = text.replace(/&(?:#(\d+)|#x([\da-f]+)|(lt|gt|amp|quot|apos|nbsp));/gi, (_, ten, hex, name) =>
+      name ? NAMED[name.toLowerCase()] : String.fromCodePoint(ten ? +ten : parseInt(hex, 16)),
+    );
+    const typed = [...unescaped].map((each) => quotes[each] ?? each).join("");
+    return typed.replace(new RegExp(...pasted), " ").trim().split(/\s+/).join(" ");
+  };
 
   // Of a log that says several things, the last error counts, or the last warning: as `amp-lessons explain` does it.
   window.ampExplain = (text) => {
-    const line = text.trim().split(/\s+/).join(" ");
+    const line = plain(text);
     let best = null;
-    for (const [name, patterns, unless] of known) {
+    for (const [name, patterns, unless, way] of known) {
       if (unless.some((each) => line.search(each) >= 0)) continue;
       const places = patterns.flatMap((each) => [...line.matchAll(each)].map((found) => found.index));
       if (!places.length) continue;
-      const at = places.reduce((most, each) => Math.max(most, each));
-      const kinds = line.slice(0, at).match(/\w(Error|Exception|Warning):/g);
+      const last = places.reduce((most, each) => Math.max(most, each));
+      const at = last - way;
+      const kinds = line.slice(0, last).match(/\w(Error|Exception|Warning):/g);
       const error = !kinds?.at(-1).endsWith("Warning:");
       if (!best || error > best.error || (error === best.error && at > best.at)) best = { name, error, at };
     }

@@ -12,7 +12,7 @@
 
   const messages = window.ampMessages.map(([name, patterns]) => ({
     to: `explain.html#message-${name}`,
-    patterns: patterns.map((each) => new RegExp(each)),
+    patterns: patterns.map(([source, flags]) => new RegExp(source, flags.replace("g", ""))),
   }));
   const saidBy = (line) =>
     new Set(messages.filter(({ patterns }) => patterns.some((each) => each.test(line))).map(({ to }) => to));
