@@ -28,9 +28,12 @@ def with_the_place(handler: Any, page_config: dict[str, Any]) -> dict[str, Any]:
 
 
 def _place(kept: progress.Learner) -> dict[str, Any] | None:
-    """Return the lesson where somebody stopped, the cell to go to there, a line to say, and what is next."""
+    """Return the lesson where somebody stopped, the cell to go to there, a line to say, and what is next.
+
+    Whoever was here a moment ago is brought to the cell, too, and told nothing.
+    """
     found, said = tasks.stopped_at(kept), following.where_stopped(kept)
-    if found is None or not said:
+    if found is None:
         return None
     last, step = found[0], following.next_step(kept)
     place = {"file": shipped.head_of(last.lesson).file, "cell": last.cell, "said": said}

@@ -150,7 +150,7 @@ def test_a_core_that_was_not_run_to_its_end_is_not_done(in_two_parts):
     keep("record_try", "largest_safe_scale", True)
     answer("scaling.floor", True)
     assert progress.read().cores == {}
-    views.LessonEnd("03")
+    assert "the cell that ends its core" not in views.LessonEnd("03").way_on(), "that was this one"
     when = progress.read().cores
     views.LessonEnd("03").refresh()
     assert progress.read().cores == when != {}

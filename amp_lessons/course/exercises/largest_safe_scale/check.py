@@ -32,7 +32,7 @@ def judge(worker: Worker, draw: torch.Generator) -> Iterator[Finding]:
             stricter = what
         remarks |= dict.fromkeys(remark_on_type(returned, float))
     yield passed("safe", "no gradient overflows at the scale returned")
-    yield passed("largest", f"at twice the scale one would{' lie above 65504' if stricter else ''}")
+    yield passed("largest", f"at twice the scale one would {'lie above 65504' if stricter else 'overflow'}")
     yield passed("power_of_two", "the scale is a power of two, so scaling rounds nothing")
     yield from remarks
     if stricter:

@@ -34,13 +34,15 @@ function coverAnswers() {
   window.ampCoversAnswers = true;
   const open = ".amp-open[class*=amp-live]:not(.jupyter-widgets-disconnected)";
   // a question that nobody was asked is a line of text: with anything richer a page would not be trusted
-  const isUnasked = (cell) =>
-    cell.querySelector("[data-mime-type$=stdout]")?.textContent.includes("(Shift+Enter) to answer a question.");
+  const toCome = (cell) => cell.querySelector("[data-mime-type$=stdout]")?.textContent ?? "";
+  const isUnasked = (cell) => toCome(cell).includes("(Shift+Enter) to answer a question.");
+  const wasRun = (cell) =>
+    cell.querySelector(".jp-OutputArea-output") && !toCome(cell).startsWith("Run this cell (Shift+Enter) to ");
   const cover = (notebook) => {
     let below = Infinity; // how far the last open question is above, in cells
     for (const cell of notebook.querySelectorAll(".jp-Cell")) {
       if (cell.querySelector(open) || isUnasked(cell)) below = 0;
-      else if (cell.querySelector("h1, h2, h3, .jp-OutputArea-output")) below = Infinity;
+      else if (cell.querySelector("h1, h2, h3") || wasRun(cell)) below = Infinity;
       else below += 1;
       cell.classList.toggle("amp-covered", below > 1 && below < Infinity);
     }

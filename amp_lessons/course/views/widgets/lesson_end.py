@@ -54,6 +54,8 @@ class LessonEnd(Counting):
         """Count again what was solved and answered."""
         self._kept, unread = kept_or_message()
         self._score, unwritten = scores.end_core(self.lesson.number, self._kept)
+        if self._score.done_at and self.lesson.number not in self._kept.cores:  # since a moment ago
+            self._kept, unread = kept_or_message()
         self._message = " ".join(filter(None, (self._kept.message, unread, unwritten)))
         self._counts.value = self._html(self._below())
 

@@ -21,13 +21,15 @@
   };
 
   const activate = async (app) => {
-    if (!place || sessionStorage.ampStopped === place.said) return;
+    const where = place && `${place.file}#${place.cell}`;
+    if (!place || sessionStorage.ampStopped === where) return;
     await app.restored;
     const panel = await opened(app, place.file);
     if (!panel) return;
-    sessionStorage.ampStopped = place.said;
+    sessionStorage.ampStopped = where;
     await panel.revealed;
     await goTo(panel, place.cell);
+    if (!place.said) return;
     const folder = panel.context.path.slice(0, -place.file.length);
     const actions = [place.next].filter(Boolean).map(({ label, file, cell }) => ({
       label,
