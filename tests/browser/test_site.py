@@ -75,7 +75,7 @@ def test_a_page_shows_what_a_notebook_shows(open_page, in_notebook, dtype, expon
     for name, outline in in_notebook.page.outlines.items():
         assert page.locator(f"#{name} path").first.get_attribute("d") == outline
     zones = re.findall(r"<!-- (becomes zero|subnormal|normal|overflow) -->", in_notebook.page.drawing)
-    drawn = "".join(page.locator(".amp-live svg").evaluate_all("all => all.map((each) => each.outerHTML)"))
+    drawn = "".join(page.locator(".amp-live svg:visible").evaluate_all("all => all.map((each) => each.outerHTML)"))
     assert zones
     assert re.findall(r"<!-- (becomes zero|subnormal|normal|overflow) -->", drawn) == zones
 
@@ -127,16 +127,16 @@ def test_an_answer_to_several_questions_waits_for_all_of_them(open_page):
     page = open_page("02_autocast")
     fold = page.locator('[data-answers="autocast.softmax autocast.batch_norm autocast.relu"]')
     for name in ("relu", "softmax", "batch_norm"):
-        expect(fold.locator("pre")).to_be_hidden()
+        expect(fold.locator("figure")).to_be_hidden()
         page.locator(f'[data-question="autocast.{name}"] button').first.click()
-    expect(fold.locator("pre")).to_be_visible()
+    expect(fold.locator("figure")).to_be_visible()
 
 
 def test_without_scripts_everything_can_be_unfolded(open_page):
     page = open_page("01_number_formats", java_script_enabled=False)
     fold = page.locator('[data-answers="formats.count"]')
     fold.locator("summary").click()
-    expect(fold.locator("pre")).to_be_visible()
+    expect(fold.locator("figure")).to_be_visible()
 
 
 # Of each block of code in sight, sentences left out: how many lines it has, and how high it is in lines.
