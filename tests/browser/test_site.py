@@ -75,7 +75,8 @@ def test_a_page_shows_what_a_notebook_shows(open_page, in_notebook, dtype, expon
     for name, outline in in_notebook.page.outlines.items():
         assert page.locator(f"#{name} path").first.get_attribute("d") == outline
     zones = re.findall(r"<!-- (becomes zero|subnormal|normal|overflow) -->", in_notebook.page.drawing)
-    drawn = "".join(page.locator(".amp-live svg:visible").evaluate_all("all => all.map((each) => each.outerHTML)"))
+    visible = page.locator(".amp-live svg:visible")
+    drawn = "".join(visible.evaluate_all("all => all.map((each) => each.outerHTML)"))
     assert zones
     assert re.findall(r"<!-- (becomes zero|subnormal|normal|overflow) -->", drawn) == zones
 
