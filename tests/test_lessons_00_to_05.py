@@ -176,7 +176,8 @@ def test_what_breaks_a_forward_pass_in_fp32_too_is_not_cured_by_fp32():
     assert all(not_finite(each, torch.float16) for each in breaks.values())
     cured = {name for name, each in breaks.items() if not not_finite(each, torch.float32)}
     assert cured == {"`eps`", "bf16"}
-    causes, cure, _ = text("03", "scaler-floor-why").partition("Computing that part in fp32 cures the last two.")
+    told = text("03", "scaler-floor-why")
+    causes, cure, _ = told.partition("Computing that part in fp32 cures the last two.")
     assert cure
     first, *last_two = causes.split("Three causes:")[1].split(";")
     assert "a softmax of nothing but −inf, NaN in fp32 as well" in first
