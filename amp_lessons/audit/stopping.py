@@ -112,7 +112,7 @@ class _Looking(TorchDispatchMode):
         put_in = any(each in name for each in _PUT_IN)
         if not put_in and _made(_floating(result), _floating((args, kwargs))):
             place = place_of(own_line())
-            at = f" at {place.file}:{place.line}  `{place.source}`" if place is not None else ""
+            at = f" at {place.shown}" if place is not None else ""
             dtype = next(str(each.dtype).removeprefix("torch.") for each in _floating(result))
             self.said = f"the operation {name} made them in {dtype}{at}"
             raise _FoundError

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import re
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Reversible
 from functools import cache
 from typing import Any, NamedTuple
 
@@ -83,24 +83,23 @@ class PartInHalf(NamedTuple):
     line: Line
 
 
-def part_in_half(tensor: Tensor, switches: Iterable[tuple[int, bool]]) -> PartInHalf | None:
+def part_in_half(tensor: Tensor, switches: Reversible[tuple[int, bool]]) -> PartInHalf | None:
     """Find what autocast keeps in fp32, and was computed in 16 bits between its end and the loss.
 
     Where autocast was on for nothing that the loss is made of, it has no end: a model in 16 bits has layers
     of its own that compute so, under ``autocast(enabled=False)`` as without.
     """
-    known = list(switches)
     loss = next((node for node in _nodes(tensor) if _KEY not in node.metadata), None)
     if loss is None or HALF_DTYPES.intersection(each.dtype for each in loss._input_metadata):
         return None  # all of it was
 
     def outside(node: Any) -> bool:
-        return getattr(node, "variable", None) is None and _was_off(node, known)
+        return getattr(node, "variable", None) is None and _was_off(node, switches)
 
     for node in _below(tensor.grad_fn, outside, _MOST_OUTSIDE):
         found = _KEPT_IN_FP32.match(node.name())
         dtype = next((each.dtype for each in node._input_metadata), None) if found else None
-        if found and dtype in HALF_DTYPES and _came_from_autocast(node, known):
+        if found and dtype in HALF_DTYPES and _came_from_autocast(node, switches):
             words = re.sub(r"(?<=[a-z])(?=[A-Z])", "_", found[1]).lower()
             return PartInHalf(words, dtype, node.metadata.get(PART_AT))
     return None
@@ -117,7 +116,7 @@ def _below(first: Any, wanted: Callable[[Any], bool], most: int) -> Iterator[Any
             waiting.extend(before for before, _ in node.next_functions)
 
 
-def made_outside(tensor: Tensor, switches: Iterable[tuple[int, bool]]) -> bool:
+def made_outside(tensor: Tensor, switches: Reversible[tuple[int, bool]]) -> bool:
     """Whether a loss came about where autocast had been switched off, by autograd's counts of operations.
 
     What only multiplies, divides or adds up losses afterwards does not tell.
@@ -125,18 +124,18 @@ def made_outside(tensor: Tensor, switches: Iterable[tuple[int, bool]]) -> bool:
     return any(_was_off(node, switches) for node in _terms(tensor))
 
 
-def _came_from_autocast(node: Any, switches: list[tuple[int, bool]]) -> bool:
+def _came_from_autocast(node: Any, switches: Reversible[tuple[int, bool]]) -> bool:
     below = _below(node, lambda each: getattr(each, "variable", None) is None, _MOST_LOOKED_AT)
     return any(_switched(each, switches) for each in below)
 
 
-def _was_off(node: Any, switches: Iterable[tuple[int, bool]]) -> bool:
+def _was_off(node: Any, switches: Reversible[tuple[int, bool]]) -> bool:
     return _switched(node, switches) is False
 
 
-def _switched(node: Any, switches: Iterable[tuple[int, bool]]) -> bool | None:
+def _switched(node: Any, switches: Reversible[tuple[int, bool]]) -> bool | None:
     """Return whether autocast was on when an operation ran; None where nobody had switched it by then."""
-    return next((on for count, on in reversed(list(switches)) if count <= node._sequence_nr()), None)
+    return next((on for count, on in reversed(switches) if count <= node._sequence_nr()), None)
 
 
 def factor(tensor: Tensor) -> float:

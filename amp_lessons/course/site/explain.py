@@ -99,13 +99,8 @@ def _repeated(value: tuple[int, int, Any]) -> str:
 
 
 _WORDED: dict[str, Callable[[Any], str]] = {
+    **dict.fromkeys(("NOT_LITERAL", "ANY", "RANGE", "CATEGORY", "NEGATE", "GROUPREF"), lambda _: "…"),
     "LITERAL": chr,
-    "NOT_LITERAL": lambda _: "…",
-    "ANY": lambda _: "…",
-    "RANGE": lambda _: "…",
-    "CATEGORY": lambda _: "…",
-    "NEGATE": lambda _: "…",
-    "GROUPREF": lambda _: "…",
     "IN": _one_of,
     "BRANCH": lambda value: _worded(value[1][0]),
     "SUBPATTERN": lambda value: _worded(value[3]),
