@@ -15,7 +15,7 @@ import torch
 
 from amp_lessons import exercises, formats
 from amp_lessons.course.quizzes import question
-from amp_lessons.fp8 import FP32, RECIPES, Cast, convert, quantize
+from amp_lessons.fp8 import FP32, RECIPES, Cast, convert, place, quantize
 from tests.notebook_rules import source
 from tests.test_packaging import ROOT
 
@@ -223,6 +223,16 @@ def test_an_outlier_is_no_reason_for_scales_per_row():
             for cast in (Cast(), RECIPES["rowwise"].output.left)
         )
         assert by_tensor == pytest.approx(by_row, rel=0.03)
+
+
+def test_beside_an_outlier_the_norm_hides_that_most_of_a_tensor_with_heavy_tails_becomes_zero():
+    torch.manual_seed(0)
+    tensor = torch.exp(2 * torch.randn(256, 256)) * torch.randn(256, 256).sign()
+    tensor[64, 64] = 1024 * tensor.abs().max()
+    placed = place(tensor, Cast())
+    assert placed.relative_error(without=(64, 64)) < 0.25
+    assert placed.count("underflowed") / placed.at_stake > 0.5
+    assert "of a tensor that spans more, most" in CELLS["outlier-why"]
 
 
 def test_pushes_survive_without_a_scale_only_in_batches_as_small_as_the_lesson_s(names) -> None:

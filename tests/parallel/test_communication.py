@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import math
 import sys
 from collections import Counter
@@ -19,6 +20,7 @@ from torch.nn.parallel import DistributedDataParallel
 
 from amp_lessons import autocast, parallel
 from amp_lessons.parallel.collectives import CollectiveLog
+from tests.stored_lessons import text
 
 BF16, FP32 = torch.bfloat16, torch.float32
 WIDTH, BLOCKS, VOCABULARY = 32, 3, 48
@@ -156,6 +158,33 @@ def test_ddps_buckets_are_those_of_two_real_ranks():
     assert Counter(sent) == Counter({(row.dtype, row.elements): row.times for row in told.rows})
     if sys.platform.startswith("linux"):
         assert written == pytest.approx(told.sent_bytes, rel=0.01)
+
+
+def gradients_and_buckets(as_view):
+    """Return the bytes of gradients and buckets after a step of DDP, over those of the parameters."""
+    buckets, model = [], Model(WIDE)
+
+    def hook(state, bucket):
+        buckets.append(bucket.buffer())
+        return dist.all_reduce(bucket.buffer(), async_op=True).get_future().then(lambda f: f.value()[0])
+
+    ddp = DistributedDataParallel(model, gradient_as_bucket_view=as_view)
+    ddp.register_comm_hook(None, hook)
+    for _ in range(2):
+        buckets.clear()  # after the first step DDP may order them anew
+        ddp(TOKENS).sum().backward()
+    storages = [each.untyped_storage() for each in (*buckets, *(p.grad for p in model.parameters()))]
+    kept = {storage.data_ptr(): storage.nbytes() for storage in storages}
+    return sum(kept.values()) / sum(p.nbytes for p in model.parameters())
+
+
+def test_ddp_keeps_each_gradient_twice_unless_it_is_a_view_of_its_bucket():
+    for as_view, times in ((False, 2), (True, 1)):
+        assert parallel.run(functools.partial(gradients_and_buckets, as_view), 2)[0] == pytest.approx(
+            times, rel=0.01
+        )
+    assert "20 bytes per parameter" in text("08", "bill-why")
+    assert "16 with `gradient_as_bucket_view=True`" in text("08", "bill-why")
 
 
 def fsdp2_calls(param_dtype, reduce_dtype):
