@@ -52,14 +52,17 @@ class GradientCalls(Part):
             after_step=late,
         )
 
-    def clamped(self, tensors: Tensor | Iterable[Tensor], *_: Any, **__: Any) -> None:
+    def clamped(self, tensors: Tensor | Iterable[Tensor], *bounds: Any, **named: Any) -> None:
         """Record ``clamp_`` on tensors, which are gradients where ``clip_grad_value_`` calls it."""
         caller = sys._getframe(3).f_code.co_name  # of the spy, of ``safely``, of this
         if caller == "clip_grad_value_" and not self._here.clipped:
             wanted = {id(each) for each in ([tensors] if isinstance(tensors, Tensor) else tensors)}
             all_owned = [p for o in self._known.of_this_thread().values() for p in parameters_of(o)]
             owners = [p for p in all_owned if id(p.grad) in wanted]
-            self.clipped(by_value=True, limit=math.nan, parameters=owners)
+            limit = abs(
+                float([*bounds, *named.values()][0])
+            )  # the smallest value, which is the largest negated
+            self.clipped(by_value=True, limit=limit, parameters=owners)
 
     def sent_by(self, before: None, result: None, model: Any, state: Any, hook: Any) -> None:
         """Record by which hook DDP sends gradients, where that casts them to 16 bits."""

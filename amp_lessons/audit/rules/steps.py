@@ -250,7 +250,7 @@ def clip_before_unscale(how: str, effect: str) -> Worded:
 @on(events.Clipped)
 def _(event: events.Clipped, past: Past) -> Verdicts:
     # a threshold may have been multiplied by the scale, as is right for gradients that are scaled
-    meant = event.limit > (100.0 if event.scale is None else math.sqrt(event.scale))
+    meant = event.scale == 1.0 or event.limit > (100.0 if event.scale is None else math.sqrt(event.scale))
     if event.scaled and not meant and not event.limit > NO_LIMIT:
         how = "value by value" if event.by_value else "by their norm"
         threshold = "the threshold" if math.isnan(event.limit) else f"the threshold {event.limit:g}"

@@ -162,6 +162,22 @@ def _on_blocks(then_on_the_model: bool, clips: bool) -> None:
             training.unscale()
 
 
+class _Tempered(nn.Module):
+    """A layer whose outputs are multiplied by a learned scale, of a shape given."""
+
+    def __init__(self, *shape: int) -> None:
+        super().__init__()
+        self.layer, self.scale = nn.Linear(4, 4), nn.Parameter(torch.ones(shape))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.layer(x) * self.scale
+
+
+def _tempered(*shape: int) -> None:
+    with fake_group(2) as mesh:
+        Training(fully_shard(_Tempered(*shape), mesh=mesh)).backward()
+
+
 def _on_two_meshes(at_once: bool, takes_the_norm: bool = True) -> None:
     """Clip gradients that are sharded over two meshes, in one call or in one for each mesh."""
     layers = nn.Sequential(nn.Linear(4, 4), nn.Linear(4, 4))
@@ -279,6 +295,7 @@ MISTAKES = (
         )
         for clips in (False, True)
     ),
+    Mistake("scalar_in_shards", _tempered, partial(_tempered, 1)),
     *(
         Mistake(
             "clipped_on_two_meshes",

@@ -490,4 +490,26 @@ for step in range(4):
 """,
         "What ran: autocast asked for, and switched off, weights in bf16.",
     ),
+    **{
+        f"clipped value by value while scaled, {how}": (
+            f"""
+scaler = torch.amp.GradScaler("cpu", init_scale={scale})
+for step in range(4):
+    inputs, targets = batch()
+    optimizer.zero_grad()
+    with half():
+        loss = F.cross_entropy(model(inputs), targets)
+    scaler.scale(loss).backward()
+    nn.utils.clip_grad_value_(model.parameters(), {limit}, foreach=(None, False)[step % 2])
+    scaler.unscale_(optimizer)
+    scaler.step(optimizer)
+    scaler.update()
+""",
+            "scaler on",
+        )
+        for how, scale, limit in (
+            ("at a scale of one", "1.0", "0.1"),
+            ("by a threshold times the scale", "65536.0", "0.1 * scaler.get_scale()"),
+        )
+    },
 }
