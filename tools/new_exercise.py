@@ -40,7 +40,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         f"  .venv/bin/python -m pytest tests/course/exercises tests/audit -k '{exercise.id} or codes'\n"
         f"{notebook}: three cells, after the lesson's other exercises; move them, then\n"
         f"  make notebooks NOTEBOOKS={notebook.relative_to(ROOT)}\n"
-        "  .venv/bin/python -m classroom.pages"
+        "  .venv/bin/python -m classroom.pages\n"
+        "  .venv/bin/python -m pytest tests/test_notebooks.py, which holds the section's minutes"
     )
     return 0
 

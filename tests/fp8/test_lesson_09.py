@@ -176,12 +176,15 @@ def test_the_filter_leaves_out_the_head_small_layers_and_sides_that_kernels_refu
     assert (found["large"](layer, name), found["large"](layer, name, row_wise=True)) == (converted, row_wise)
 
 
-def test_which_recipe_leaves_the_smallest_error_in_the_gradient_training_reverses(names) -> None:
-    """Of other batches as well."""
+def test_which_recipe_leaves_the_smallest_error_untrained_does_not_tell_it_of_trained_models(names) -> None:
+    """Of other batches as well; which is best of trained models depends on their seed."""
     run(names, "format-fp32")
     names["inputs"], names["targets"] = names["batches"][0]
     run(names, "choose-error")
-    for batch in (0, 5, 299):
+    trained = {0: names["model"], 1: names["new_model"](1)}
+    names["train"](trained[1])
+    for seed, batch in ((0, 0), (0, 5), (0, 299), (1, 0), (1, 5), (1, 299)):
+        names["model"] = trained[seed]
         names["inputs"], names["targets"] = names["batches"][batch]
         tensorwise, rowwise, in_bf16 = (
             list(names["gradient_errors"](lambda model, name=name: convert(model, name, keep=())))
@@ -189,8 +192,9 @@ def test_which_recipe_leaves_the_smallest_error_in_the_gradient_training_reverse
         )
         assert tensorwise[0] > 1.2 * in_bf16[0]
         assert rowwise[0] > in_bf16[0]
-        assert tensorwise[1] < 0.9 * in_bf16[1]
-    assert "our trained model disagrees" in CELLS["choose"]
+        assert (tensorwise[1] < 0.9 * in_bf16[1]) == (seed == 0)
+        assert (tensorwise[1] > 1.2 * in_bf16[1]) == (seed == 1)
+    assert "trained, our order turns with the seed" in CELLS["choose"]
 
 
 def test_products_cost_alike_untrained_and_trained_more_the_output_most(names) -> None:
@@ -204,11 +208,13 @@ def test_products_cost_alike_untrained_and_trained_more_the_output_most(names) -
     )
     together = list(names["gradient_errors"](change))
     assert all(0.01 < each < 0.025 for each in untrained)
-    assert all(0.03 < each < 0.095 for each in trained)
+    assert all(later > first for first, later in zip(untrained, trained, strict=True))
     assert trained[0] == max(trained)
     assert together[0] < sum(untrained)
     assert together[1] < sum(trained)
-    assert "one or two per cent of the gradient's norm; trained, three to nine" in CELLS["switch-why"]
+    assert (
+        "one or two per cent of the gradient's norm; trained, more, the output's most" in CELLS["switch-why"]
+    )
 
 
 def test_an_outlier_is_no_reason_for_scales_per_row():

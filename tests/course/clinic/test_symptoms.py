@@ -330,6 +330,21 @@ def test_clipped_while_scaled_at_a_small_rate_hardly_a_weight_moves_and_that_end
     assert ends_after("the loss is flat", few, "no", "yes") == {WRITTEN["clipped"]}
 
 
+def test_all_in_fp32_is_so_of_16_bit_weights_too():
+    class LogOfOneMinus(torch.nn.Linear):
+        def forward(self, x):
+            return (1 - super().forward(x.to(self.weight.dtype)).sigmoid()).log()
+
+    model, inputs = LogOfOneMinus(8, 4).bfloat16(), torch.full((2, 8), 9.0)
+    torch.nn.init.constant_(model.weight, 0.1)
+    assert model(inputs).isinf().all()
+    script = {"torch": torch, "model": model, "batch": (inputs, torch.zeros(2, 4))}
+    said = shown(WRITTEN["in_fp32_too"], {**script, "loss_fn": lambda found, _: found.mean()})
+    assert float(said.split()[-1]) == pytest.approx(-7.2, abs=0.5)
+    asked = [q.text for path in PATHS for q, _ in path.answered if "all in fp32" in q.text]
+    assert all("copy.deepcopy(model).float()" in each for each in asked)
+
+
 def test_cells_about_speed_print_what_their_numbers_are_held_against():
     rows = shown(WRITTEN["fp32_part"], without_a_scaler()).splitlines()
     assert max(map(len, rows)) < LINE
