@@ -216,6 +216,8 @@ class AutogradCalls(Part):
         scaler = graph.scaler_of(root)
         factor = graph.factor(root)
         handed_on = scaler is None and self._is_handed_on(root, gradients)
+        alone = scaler is None and len(roots) == 1 and gradients is None
+        unscaled = self._unscaled(root) if alone and not handed_on else graph.Unscaled()
         if handed_on:
             scaler = self._here.scaled[0]
         elif scaler is None and root.numel() == 1:
@@ -235,6 +237,7 @@ class AutogradCalls(Part):
             "cast": graph.has_casts(root),
             "scaler": scaler,
             "factor": factor,
+            "in_fp32": unscaled.in_fp32,
             "averaged": graph.is_mean(root),
             "again": graph.went_backward(root),
             "autocast": torch.get_autocast_dtype(device) if asked_for else None,
@@ -242,7 +245,16 @@ class AutogradCalls(Part):
             "made_at": graph.line_of(root, graph.MADE_AT),
             "cast_at": graph.line_of(root, graph.CAST_AT),
         }
-        return facts, handed_on
+        return facts, handed_on, unscaled.surely
+
+    def _unscaled(self, root: Tensor) -> graph.Unscaled:
+        """Look in a loss's graph for a scale; where somebody has read one, it may be in any number there."""
+        scalers = [each for each in self._known.scalers.values() if each.is_enabled()]
+        if not scalers:
+            return graph.Unscaled()
+        scales = [scale_of(each).at_once() or each._init_scale for each in scalers]
+        found = graph.look_for_scale(root, scales)
+        return found._replace(surely=found.surely and 1.0 not in scales and not self._known.scale_read)
 
     def _is_handed_on(self, root: Tensor, gradients: Any) -> bool:
         """Whether a pass takes on a gradient of a loss that a scaler has scaled since the last step.
@@ -262,7 +274,7 @@ class AutogradCalls(Part):
         stepped = [each for of in optimizers.values() for each in parameters_of(of)]
         return bool(stepped) and all(each.dtype != dtype for each in stepped)
 
-    def _after_backward(self, facts: dict[str, Any], handed_on: bool) -> None:
+    def _after_backward(self, facts: dict[str, Any], handed_on: bool, unscaled: bool) -> None:
         scaler = facts["scaler"]
         if scaler is not None:
             self._here.scaled = scaler, self._log.steps
@@ -271,7 +283,7 @@ class AutogradCalls(Part):
         reached = frozenset(
             key
             for key, optimizer in self._known.of_this_thread().items()
-            if self._known.book.after_backward(parameters_of(optimizer), *scaled_by, facts["line"])
+            if self._known.book.after_backward(parameters_of(optimizer), *scaled_by, facts["line"], unscaled)
         )
         loss = Loss(self._here.loss, facts["line"], facts["made_at"], facts["averaged"])
         for key in () if handed_on else reached:  # it is no loss

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import re
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Reversible
+from collections.abc import Callable, Collection, Iterable, Iterator, Reversible
 from functools import cache
 from typing import Any, NamedTuple
 
@@ -73,6 +73,37 @@ def look_inside(tensor: Tensor, is_copy: Callable[[torch.dtype], bool]) -> Insid
             weights.add(variable.dtype)
     masters = masters or any(map(is_copy, weights))
     return Inside(frozenset(halves), frozenset(weights), masters, compiled)
+
+
+class Unscaled(NamedTuple):
+    """What is known of a loss in whose graph no scaler is: that it is ``surely`` as small as it was made,
+    and that all of it is ``in_fp32``, or in more.
+    """
+
+    surely: bool = False
+    in_fp32: bool = False
+
+
+def look_for_scale(tensor: Tensor, scales: Collection[float]) -> Unscaled:
+    """Walk through the graph of a loss that no scaler has scaled; somebody may have, by these ``scales``."""
+    nodes = list(_below(tensor.grad_fn, lambda node: True, _MOST_LOOKED_AT))
+    operations = [node for node in nodes if getattr(node, "variable", None) is None]
+    if len(nodes) >= _MOST_LOOKED_AT or not all(_OF_PYTORCH.search(node.name()) for node in operations):
+        return Unscaled()  # a function that autograd does not know may do anything
+    dtypes = {each.dtype for node in operations for each in node._input_metadata}
+    dtypes |= {node.variable.dtype for node in nodes if node not in operations}
+    marked = any(_KEY in node.metadata or _SCALED_GRADIENT in node.metadata for node in operations)
+    surely = not marked and not any(_may_be(each, scales) for node in operations for each in _factors(node))
+    return Unscaled(surely, in_fp32=not dtypes & HALF_DTYPES)
+
+
+def _factors(node: Any) -> Iterator[Tensor]:
+    constants = _saved(node) if node.name().startswith(("Mul", "Div")) else []
+    return (each for each in constants if not each.requires_grad and each.numel() == 1)
+
+
+def _may_be(number: Tensor, scales: Collection[float]) -> bool:
+    return not may_read(number) or any(float(number) in (scale, 1 / scale) for scale in scales)
 
 
 class PartInHalf(NamedTuple):

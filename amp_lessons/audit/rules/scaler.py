@@ -210,8 +210,24 @@ def update_every_batch() -> Worded:
 
 @on(events.GradientsMixed)
 def _(event: events.GradientsMixed, past: Past) -> Verdicts:
-    if not event.scales and not event.applied:
+    if not event.scales and not event.applied and not event.unscaled:
         yield seen(update_every_batch())
+
+
+@mistake("a part of the loss went backward unscaled, beside another that was scaled", only_audit=True)
+def part_not_scaled() -> Worded:
+    return (
+        "this loss went backward unscaled, and its gradients were added to those of a scaled loss: the step "
+        "divides all of them by the scale, so that this one counts next to nothing",
+        "scale every part, scaler.scale(penalty).backward(), or let it go backward after "
+        "scaler.unscale_(optimizer)",
+    )
+
+
+@on(events.GradientsMixed)
+def _(event: events.GradientsMixed, past: Past) -> Verdicts:
+    if event.unscaled:
+        yield seen(part_not_scaled())
 
 
 @mistake("two scalers with different scales fed one step", lesson="03", only_audit=True)
