@@ -216,8 +216,11 @@ class AutogradCalls(Part):
         scaler = graph.scaler_of(root)
         factor = graph.factor(root)
         handed_on = scaler is None and self._is_handed_on(root, gradients)
-        alone = scaler is None and len(roots) == 1 and gradients is None
-        unscaled = self._unscaled(root) if alone and not handed_on else graph.Unscaled()
+        scales = self._scales() if len(roots) == 1 and gradients is None and not handed_on else []
+        sure = 1.0 not in scales and not self._known.scale_read  # one that was read may be in any number
+        unscaled = graph.Unscaled()
+        if scales and scaler is None:
+            unscaled = graph.look_for_scale(root.grad_fn, scales)
         if handed_on:
             scaler = self._here.scaled[0]
         elif scaler is None and root.numel() == 1:
@@ -238,6 +241,7 @@ class AutogradCalls(Part):
             "scaler": scaler,
             "factor": factor,
             "in_fp32": unscaled.in_fp32,
+            "part_unscaled": bool(scales and scaler) and sure and graph.has_unscaled_term(root, scales),
             "averaged": graph.is_mean(root),
             "again": graph.went_backward(root),
             "autocast": torch.get_autocast_dtype(device) if asked_for else None,
@@ -245,16 +249,12 @@ class AutogradCalls(Part):
             "made_at": graph.line_of(root, graph.MADE_AT),
             "cast_at": graph.line_of(root, graph.CAST_AT),
         }
-        return facts, handed_on, unscaled.surely
+        return facts, handed_on, unscaled.surely and sure
 
-    def _unscaled(self, root: Tensor) -> graph.Unscaled:
-        """Look in a loss's graph for a scale; where somebody has read one, it may be in any number there."""
-        scalers = [each for each in self._known.scalers.values() if each.is_enabled()]
-        if not scalers:
-            return graph.Unscaled()
-        scales = [scale_of(each).at_once() or each._init_scale for each in scalers]
-        found = graph.look_for_scale(root, scales)
-        return found._replace(surely=found.surely and 1.0 not in scales and not self._known.scale_read)
+    def _scales(self) -> list[float]:
+        """Return the scales of all scalers, the first ones where reading them would cost something."""
+        scalers = (each for each in self._known.scalers.values() if each.is_enabled())
+        return [scale_of(each).at_once() or each._init_scale for each in scalers]
 
     def _is_handed_on(self, root: Tensor, gradients: Any) -> bool:
         """Whether a pass takes on a gradient of a loss that a scaler has scaled since the last step.

@@ -113,7 +113,7 @@ class Backward(Event):
     those of ``forward`` since the last step. ``reached`` holds the optimizers whose parameters got gradients.
     ``scalers_called`` holds "scale" where a scaler was given a loss since the last step. ``loss`` is the
     loss, unscaled, where reading it costs nothing. It was ``made_at`` one line and ``cast_at`` another.
-    ``averaged`` says that it is a mean as it is,
+    ``averaged`` says that it is a mean as it is, ``part_unscaled`` that a part of it was added unscaled,
     ``summed`` in which 16-bit dtype the gradients were added to others. ``inside`` is what its graph is made
     of and ``part_in_half`` a part of it that autocast would have kept in fp32, where this step is looked at
     closely.
@@ -135,6 +135,7 @@ class Backward(Event):
     cast_at: Line = None
     averaged: bool = False
     in_fp32: bool = False
+    part_unscaled: bool = False
     summed: torch.dtype | None = None
     inside: Inside | None = None
     part_in_half: PartInHalf | None = None

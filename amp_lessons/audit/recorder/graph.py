@@ -84,17 +84,42 @@ class Unscaled(NamedTuple):
     in_fp32: bool = False
 
 
-def look_for_scale(tensor: Tensor, scales: Collection[float]) -> Unscaled:
+def look_for_scale(last: Any, scales: Collection[float]) -> Unscaled:
     """Walk through the graph of a loss that no scaler has scaled; somebody may have, by these ``scales``."""
-    nodes = list(_below(tensor.grad_fn, lambda node: True, _MOST_LOOKED_AT))
-    operations = [node for node in nodes if getattr(node, "variable", None) is None]
+    nodes = list(_below(last, lambda node: True, _MOST_LOOKED_AT))
+    variables = [node.variable for node in nodes if hasattr(node, "variable")]
+    operations = [node for node in nodes if not hasattr(node, "variable")]
     if len(nodes) >= _MOST_LOOKED_AT or not all(_OF_PYTORCH.search(node.name()) for node in operations):
         return Unscaled()  # a function that autograd does not know may do anything
     dtypes = {each.dtype for node in operations for each in node._input_metadata}
-    dtypes |= {node.variable.dtype for node in nodes if node not in operations}
+    dtypes |= {each.dtype for each in variables}
     marked = any(_KEY in node.metadata or _SCALED_GRADIENT in node.metadata for node in operations)
     surely = not marked and not any(_may_be(each, scales) for node in operations for each in _factors(node))
     return Unscaled(surely, in_fp32=not dtypes & HALF_DTYPES)
+
+
+def has_unscaled_term(tensor: Tensor, scales: Collection[float]) -> bool:
+    """Whether a loss is a scaled one and, added to it, another of the same weights that surely is not."""
+    sums = list(_below(tensor.grad_fn, _adds_up, _FAR_ENOUGH))
+    terms = [each for node in sums for each, _ in node.next_functions if each not in (None, *sums)]
+    scaled = [each for each in terms if _is_scaled(each)]
+    others = [each for each in terms if each not in scaled and look_for_scale(each, scales).surely]
+    weights = {id(each) for term in scaled for each in _weights(term)} if others else set()
+    return any(id(each) in weights for term in others for each in _weights(term))
+
+
+def _adds_up(node: Any) -> bool:
+    plain = node.name().startswith(("Add", "Sub")) and getattr(node, "_saved_alpha", 1) == 1
+    return plain and _KEY not in node.metadata
+
+
+def _is_scaled(last: Any) -> bool:
+    return any(_KEY in node.metadata for node in _below(last, lambda node: True, _FAR_ENOUGH))
+
+
+def _weights(last: Any) -> Iterator[nn.Parameter]:
+    variables = (getattr(each, "variable", None) for each in _below(last, lambda node: True, _MOST_LOOKED_AT))
+    return (each for each in variables if isinstance(each, nn.Parameter))
 
 
 def _factors(node: Any) -> Iterator[Tensor]:

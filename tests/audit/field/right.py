@@ -589,4 +589,32 @@ for step in range(4):
 """,
         "scaler on",
     ),
+    "two scaled losses in a sum, one of them with a weight": (
+        """
+for step in range(4):
+    inputs, targets = batch()
+    optimizer.zero_grad()
+    with half():
+        loss = F.cross_entropy(model(inputs), targets)
+    penalty = 1e-3 * sum(weight.square().sum() for weight in model.parameters())
+    (scaler.scale(loss) + 0.5 * scaler.scale(penalty)).backward()
+    scaler.step(optimizer)
+    scaler.update()
+""",
+        "scaler on",
+    ),
+    "a penalty multiplied by the scale, in a sum": (
+        """
+for step in range(4):
+    inputs, targets = batch()
+    optimizer.zero_grad()
+    with half():
+        loss = F.cross_entropy(model(inputs), targets)
+    penalty = 1e-3 * sum(weight.square().sum() for weight in model.parameters())
+    torch.add(scaler.scale(loss), penalty, alpha=1024.0).backward()
+    scaler.step(optimizer)
+    scaler.update()
+""",
+        "scaler on",
+    ),
 }

@@ -220,6 +220,17 @@ for step in range(8):
         scaler.update()
         optimizer.zero_grad()
 """,
+    "part_not_scaled, in a sum": """
+for step in range(4):
+    inputs, targets = batch()
+    optimizer.zero_grad()
+    with half():
+        loss = F.cross_entropy(model(inputs), targets)
+    penalty = sum(weight.square().sum() for weight in model.parameters())
+    (scaler.scale(loss) + 1e-3 * penalty).backward()  # mend
+    scaler.step(optimizer)
+    scaler.update()
+""",
     # --- fp16 by hand, and a part of a loss outside autocast
     "loss_not_scaled, by hand in a function": """
 first, last = nn.Linear(8, 16), nn.Linear(16, 4)
