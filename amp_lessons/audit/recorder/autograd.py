@@ -216,6 +216,11 @@ class AutogradCalls(Part):
         scaler = graph.scaler_of(root)
         factor = graph.factor(root)
         handed_on = scaler is None and self._is_handed_on(root, gradients)
+        scales = self._scales() if len(roots) == 1 and gradients is None and not handed_on else []
+        sure = 1.0 not in scales and not self._known.scale_read  # one that was read may be in any number
+        unscaled = graph.Unscaled()
+        if scales and scaler is None:
+            unscaled = graph.look_for_scale(root.grad_fn, scales)
         if handed_on:
             scaler = self._here.scaled[0]
         elif scaler is None and root.numel() == 1:
@@ -235,6 +240,8 @@ class AutogradCalls(Part):
             "cast": graph.has_casts(root),
             "scaler": scaler,
             "factor": factor,
+            "in_fp32": unscaled.in_fp32,
+            "part_unscaled": bool(scales and scaler) and sure and graph.has_unscaled_term(root, scales),
             "averaged": graph.is_mean(root),
             "again": graph.went_backward(root),
             "autocast": torch.get_autocast_dtype(device) if asked_for else None,
@@ -242,7 +249,12 @@ class AutogradCalls(Part):
             "made_at": graph.line_of(root, graph.MADE_AT),
             "cast_at": graph.line_of(root, graph.CAST_AT),
         }
-        return facts, handed_on
+        return facts, handed_on, unscaled.surely and sure
+
+    def _scales(self) -> list[float]:
+        """Return the scales of all scalers, the first ones where reading them would cost something."""
+        scalers = (each for each in self._known.scalers.values() if each.is_enabled())
+        return [scale_of(each).at_once() or each._init_scale for each in scalers]
 
     def _is_handed_on(self, root: Tensor, gradients: Any) -> bool:
         """Whether a pass takes on a gradient of a loss that a scaler has scaled since the last step.
@@ -262,7 +274,7 @@ class AutogradCalls(Part):
         stepped = [each for of in optimizers.values() for each in parameters_of(of)]
         return bool(stepped) and all(each.dtype != dtype for each in stepped)
 
-    def _after_backward(self, facts: dict[str, Any], handed_on: bool) -> None:
+    def _after_backward(self, facts: dict[str, Any], handed_on: bool, unscaled: bool) -> None:
         scaler = facts["scaler"]
         if scaler is not None:
             self._here.scaled = scaler, self._log.steps
@@ -271,7 +283,7 @@ class AutogradCalls(Part):
         reached = frozenset(
             key
             for key, optimizer in self._known.of_this_thread().items()
-            if self._known.book.after_backward(parameters_of(optimizer), *scaled_by, facts["line"])
+            if self._known.book.after_backward(parameters_of(optimizer), *scaled_by, facts["line"], unscaled)
         )
         loss = Loss(self._here.loss, facts["line"], facts["made_at"], facts["averaged"])
         for key in () if handed_on else reached:  # it is no loss

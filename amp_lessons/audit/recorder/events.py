@@ -107,12 +107,13 @@ class Backward(Event):
 
     ``scaler`` is the one whose scale the loss was multiplied by, None without; ``factor`` is the number that
     the last operation multiplied the loss by, 1 for none, ``again`` says that it went backward before,
-    ``cast`` that something near it was cast to another dtype. ``autocast`` is the dtype that backward ran
+    ``cast`` that something near it was cast to another dtype, ``in_fp32`` that surely nothing of it is in 16
+    bits, which is asked of what goes backward beside scaled losses. ``autocast`` is the dtype that it ran
     under, None where a framework held the context open, which a script cannot leave; autocast was entered in
     those of ``forward`` since the last step. ``reached`` holds the optimizers whose parameters got gradients.
     ``scalers_called`` holds "scale" where a scaler was given a loss since the last step. ``loss`` is the
     loss, unscaled, where reading it costs nothing. It was ``made_at`` one line and ``cast_at`` another.
-    ``averaged`` says that it is a mean as it is,
+    ``averaged`` says that it is a mean as it is, ``part_unscaled`` that a part of it was added unscaled,
     ``summed`` in which 16-bit dtype the gradients were added to others. ``inside`` is what its graph is made
     of and ``part_in_half`` a part of it that autocast would have kept in fp32, where this step is looked at
     closely.
@@ -133,6 +134,8 @@ class Backward(Event):
     made_at: Line = None
     cast_at: Line = None
     averaged: bool = False
+    in_fp32: bool = False
+    part_unscaled: bool = False
     summed: torch.dtype | None = None
     inside: Inside | None = None
     part_in_half: PartInHalf | None = None
@@ -164,12 +167,14 @@ class GradientsMixed(Event):
     of another scale.
 
     They are used at ``used_at``. ``cleared`` says that gradients that a step had applied were cleared before.
-    Where two scalers have scaled them, ``scales`` are theirs, None where one is not known.
+    Where two scalers have scaled them, ``scales`` are theirs, None where one is not known; those of the loss
+    on this line are ``unscaled`` where the others are scaled.
     """
 
     applied: bool
     used_at: Line = None
     cleared: bool = False
+    unscaled: bool = False
     scales: tuple[float | None, ...] = ()
 
 

@@ -33,12 +33,14 @@ Change = Literal["none", "by a factor", "undone", "made finite", "other"]
 class Added:
     """Gradients were added to some that a step had ``applied``, or else to some of another scale.
 
-    ``scalers`` are two where not the same one has scaled both.
+    ``scalers`` are two where not the same one has scaled both. Where one of the two losses, that on the
+    ``line``, was scaled by nobody, it is ``unscaled``.
     """
 
     applied: bool
     line: Line
     scalers: tuple[int, int] | None = None
+    unscaled: bool = False
 
 
 @dataclass
@@ -46,7 +48,8 @@ class _State:
     """A gradient as it was last seen: the tensor, kept alive by nobody here, and its count of changes.
 
     ``scaled_by`` is the scaler whose scale multiplies it, 0 for none; ``generation`` counts that scaler's
-    updates before it was computed. ``applied`` says that a step has used it, ``change`` what something has
+    updates before it was computed; ``unscaled_on`` is the line of a loss that surely nothing has scaled.
+    ``applied`` says that a step has used it, ``change`` what something has
     done to it since backward, "undone" standing for a division by the scale; ``changed_at`` is the line, as
     far as it was heard. It was ``added_to`` gradients of another kind on some line.
     """
@@ -63,6 +66,7 @@ class _State:
     divided_by: int = 0  # the scaler that has divided it by its scale
     change: Change = "none"
     changed_at: Line = None
+    unscaled_on: tuple[Line] | None = None
     added_to: Added | None = None
     passes: tuple[int, ...] = ()  # the first and the last backward pass that is added up in it
 
@@ -149,9 +153,12 @@ class GradientBook:
         return any(id(parameter) in self._cleared for parameter in parameters)
 
     def after_backward(
-        self, parameters: Iterable[Tensor], scaled_by: int, generation: int, line: Line
+        self, parameters: Iterable[Tensor], scaled_by: int, generation: int, line: Line, unscaled: bool
     ) -> bool:
-        """Notice which gradients a backward pass on ``line`` has filled; ``look`` came right before it."""
+        """Notice which gradients a backward pass on ``line`` has filled; ``look`` came right before it.
+
+        Its loss is surely ``unscaled``, or may have been scaled by hand where nobody has ``scaled_by``.
+        """
         reached = False
         self._multiplied.clear()
         for parameter in parameters:
@@ -165,7 +172,10 @@ class GradientBook:
             new = _State(
                 weakref.ref(gradient), gradient._version, sample, scaled_by=scaled_by, generation=generation
             )
+            new.unscaled_on = (line,) if unscaled else None
             before = None if state is None or state.foreign else state
+            if before is not None and before.unscaled and not before.applied and not scaled_by:
+                new.unscaled, new.divided_by = True, before.divided_by  # both have their true size
             first = self.passes if before is None or before.applied else before.passes[0]
             new.passes = first, self.passes
             new.added_to = None if before is None else _added(before, new, line)
@@ -306,11 +316,15 @@ def _added(before: _State, now: _State, line: Line) -> Added | None:
         return before.added_to
     if before.applied:
         return Added(applied=True, line=line)
-    other = (before.scaled_by, before.generation) != (now.scaled_by, now.generation)
-    if other and (before.scaled_by or before.unscaled):
-        two = before.scaled_by, now.scaled_by
-        return Added(False, line, two if all(two) and two[0] != two[1] else None)
-    return None
+    two = before.scaled_by, now.scaled_by
+    if all(two):
+        changed = two[0] != two[1] or before.generation != now.generation
+        return Added(False, line, two if two[0] != two[1] else None) if changed else None
+    if now.scaled_by and before.unscaled:
+        return Added(False, line)
+    on = (now if before.scaled_by else before).unscaled_on
+    mixed = any(two) and on is not None and before.change == "none"  # nobody has multiplied them since
+    return Added(False, on[0], unscaled=True) if mixed and on is not None else None
 
 
 def parameters_of(optimizer: torch.optim.Optimizer) -> list[Tensor]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import re
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Reversible
+from collections.abc import Callable, Collection, Iterable, Iterator, Reversible
 from functools import cache
 from typing import Any, NamedTuple
 
@@ -73,6 +73,62 @@ def look_inside(tensor: Tensor, is_copy: Callable[[torch.dtype], bool]) -> Insid
             weights.add(variable.dtype)
     masters = masters or any(map(is_copy, weights))
     return Inside(frozenset(halves), frozenset(weights), masters, compiled)
+
+
+class Unscaled(NamedTuple):
+    """What is known of a loss in whose graph no scaler is: that it is ``surely`` as small as it was made,
+    and that all of it is ``in_fp32``, or in more.
+    """
+
+    surely: bool = False
+    in_fp32: bool = False
+
+
+def look_for_scale(last: Any, scales: Collection[float]) -> Unscaled:
+    """Walk through the graph of a loss that no scaler has scaled; somebody may have, by these ``scales``."""
+    nodes = list(_below(last, lambda node: True, _MOST_LOOKED_AT))
+    variables = [node.variable for node in nodes if hasattr(node, "variable")]
+    operations = [node for node in nodes if not hasattr(node, "variable")]
+    if len(nodes) >= _MOST_LOOKED_AT or not all(_OF_PYTORCH.search(node.name()) for node in operations):
+        return Unscaled()  # a function that autograd does not know may do anything
+    dtypes = {each.dtype for node in operations for each in node._input_metadata}
+    dtypes |= {each.dtype for each in variables}
+    marked = any(_KEY in node.metadata or _SCALED_GRADIENT in node.metadata for node in operations)
+    surely = not marked and not any(_may_be(each, scales) for node in operations for each in _factors(node))
+    return Unscaled(surely, in_fp32=not dtypes & HALF_DTYPES)
+
+
+def has_unscaled_term(tensor: Tensor, scales: Collection[float]) -> bool:
+    """Whether a loss is a scaled one and, added to it, another of the same weights that surely is not."""
+    sums = list(_below(tensor.grad_fn, _adds_up, _FAR_ENOUGH))
+    terms = [each for node in sums for each, _ in node.next_functions if each not in (None, *sums)]
+    scaled = [each for each in terms if _is_scaled(each)]
+    others = [each for each in terms if each not in scaled and look_for_scale(each, scales).surely]
+    weights = {id(each) for term in scaled for each in _weights(term)} if others else set()
+    return any(id(each) in weights for term in others for each in _weights(term))
+
+
+def _adds_up(node: Any) -> bool:
+    plain = node.name().startswith(("Add", "Sub")) and getattr(node, "_saved_alpha", 1) == 1
+    return plain and _KEY not in node.metadata
+
+
+def _is_scaled(last: Any) -> bool:
+    return any(_KEY in node.metadata for node in _below(last, lambda node: True, _FAR_ENOUGH))
+
+
+def _weights(last: Any) -> Iterator[nn.Parameter]:
+    variables = (getattr(each, "variable", None) for each in _below(last, lambda node: True, _MOST_LOOKED_AT))
+    return (each for each in variables if isinstance(each, nn.Parameter))
+
+
+def _factors(node: Any) -> Iterator[Tensor]:
+    constants = _saved(node) if node.name().startswith(("Mul", "Div")) else []
+    return (each for each in constants if not each.requires_grad and each.numel() == 1)
+
+
+def _may_be(number: Tensor, scales: Collection[float]) -> bool:
+    return not may_read(number) or any(float(number) in (scale, 1 / scale) for scale in scales)
 
 
 class PartInHalf(NamedTuple):

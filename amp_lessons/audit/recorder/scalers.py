@@ -96,6 +96,11 @@ class ScalerCalls(Part):
         if scaler.is_enabled():
             for tensor in scaled if isinstance(scaled, (list, tuple)) else [scaled]:
                 graph.mark(tensor, id(scaler))
+                self._known.scale_read |= isinstance(tensor, Tensor) and tensor.grad_fn is None
+
+    def scale_read(self, scaler: torch.amp.GradScaler) -> None:
+        """Note that somebody asked for the scale, with which a loss can be multiplied by hand."""
+        self._known.scale_read = True
 
     def unscaling(self, scaler: torch.amp.GradScaler, optimizer: torch.optim.Optimizer) -> None:
         """Record that gradients are about to be divided by the scale."""

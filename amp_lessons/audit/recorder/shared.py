@@ -143,6 +143,7 @@ class Known:
         self.scalers: dict[int, torch.amp.GradScaler] = {}
         self.schedules: dict[int, Any] = {}  # kept, as those are: another one could be given its id
         self.updates: Counter[int] = Counter()  # of each scaler
+        self.scale_read = False  # any scaler's
         self.checked: dict[int, torch.amp.GradScaler] = {}  # optimizers that it has let step, by their owner
         self.stepped: set[int] = set()  # optimizers that a step was asked of
         # those that went backward into an optimizer's parameters, since its last step or zero_grad
@@ -245,6 +246,7 @@ class Known:
                 line=added.line,
                 used_at=line_outside(),
                 cleared=self.book.cleared_applied(parameters),
+                unscaled=added.unscaled,
                 scales=tuple(scale_of(self.scalers[each]).at_once() for each in added.scalers or ()),
             )
 

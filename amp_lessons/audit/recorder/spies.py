@@ -129,6 +129,7 @@ def _scaler_spies() -> tuple[tuple[str, Spy], ...]:
     return (
         ("__init__", _made_scaler),
         ("scale", _watched(lambda r: r.scalers.loss_given, lambda r: r.scalers.loss_scaled, "scale")),
+        ("get_scale", _watched(lambda r: r.scalers.scale_read)),
         ("unscale_", _watched(lambda r: r.scalers.unscaling, lambda r: r.scalers.unscaled, "unscale_")),
         ("step", _stepped),
         ("update", _watched(lambda r: r.scalers.updating, lambda r: r.scalers.updated, "update")),

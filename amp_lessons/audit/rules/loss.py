@@ -122,14 +122,6 @@ def loss_not_scaled(
     return (f"{loss} was not scaled before backward ({why}): {effect}", hint)
 
 
-@on(events.Backward)
-def _(event: events.Backward, past: Past) -> Verdicts:
-    discarded = event.scalers_called and past.precision.scaled
-    if event.scaler is None and event.in_fp16 and not discarded and event.factor <= 1.0:
-        why = "autocast ran in fp16 since the last step, and no scaler's scale is in this loss's graph"
-        yield likely(loss_not_scaled("no scaler has seen it"), why)
-
-
 class _UnscaledByHand(Rule):
     """A loss unscaled before fp16 by hand, where most gradients of a layer were 0."""
 
@@ -182,10 +174,26 @@ def scaled_loss_discarded(by: str) -> Worded:
     )
 
 
-@on(events.Backward)
-def _(event: events.Backward, past: Past) -> Verdicts:
-    if event.scaler is None and event.in_fp16 and event.scalers_called and past.precision.scaled:
-        yield seen(scaled_loss_discarded("the scale"))
+class _Unscaled(Rule):
+    """A loss in fp16 went backward unscaled: in the place of what a scaler returned, or of none."""
+
+    def __init__(self) -> None:
+        self.waiting = False  # a scaled loss has not gone backward
+
+    @on(events.LossScaled)
+    def scale(self, event: events.LossScaled, past: Past) -> None:
+        has_graph = bool(event.made_by) or event.elements != 1  # the scale times 1 is no loss
+        self.waiting = self.waiting or (event.enabled and has_graph)
+
+    @on(events.Backward)
+    def backward(self, event: events.Backward, past: Past) -> Verdicts:
+        if event.scaler is not None:
+            self.waiting = False
+        elif event.in_fp16 and event.scalers_called and past.precision.scaled and self.waiting:
+            yield seen(scaled_loss_discarded("the scale"))
+        elif event.in_fp16 and event.factor <= 1.0 and not event.in_fp32:
+            why = "autocast ran in fp16 since the last step, and no scaler's scale is in this loss's graph"
+            yield likely(loss_not_scaled("no scaler has seen it"), why)
 
 
 @mistake("the loss scale is too small for small gradients to survive", costs="rounded")

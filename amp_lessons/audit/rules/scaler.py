@@ -210,8 +210,31 @@ def update_every_batch() -> Worded:
 
 @on(events.GradientsMixed)
 def _(event: events.GradientsMixed, past: Past) -> Verdicts:
-    if not event.scales and not event.applied:
+    if not event.scales and not event.applied and not event.unscaled:
         yield seen(update_every_batch())
+
+
+@mistake("a part of the loss went backward unscaled, beside another that was scaled", only_audit=True)
+def part_not_scaled(what: str, hint: str) -> Worded:
+    return (
+        f"{what}: the step divides all gradients by the scale, so that this part counts next to nothing",
+        hint,
+    )
+
+
+@on(events.GradientsMixed)
+def _(event: events.GradientsMixed, past: Past) -> Verdicts:
+    if event.unscaled:
+        what = "this loss went backward unscaled, and its gradients were added to those of a scaled loss"
+        hint = "scaler.scale(penalty).backward(), or penalty.backward() after scaler.unscale_(optimizer)"
+        yield seen(part_not_scaled(what, hint))
+
+
+@on(events.Backward)
+def _(event: events.Backward, past: Past) -> Verdicts:
+    if event.part_unscaled and event.reached:
+        what = "a part of the loss was added unscaled to another that was scaled"
+        yield seen(part_not_scaled(what, "add them up before: scaler.scale(loss + penalty).backward()"))
 
 
 @mistake("two scalers with different scales fed one step", lesson="03", only_audit=True)

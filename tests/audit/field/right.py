@@ -512,4 +512,131 @@ for step in range(4):
             ("by a threshold times the scale", "65536.0", "0.1 * scaler.get_scale()"),
         )
     },
+    "a penalty once the gradients are unscaled": (
+        """
+for step in range(4):
+    inputs, targets = batch()
+    optimizer.zero_grad()
+    with half():
+        loss = F.cross_entropy(model(inputs), targets)
+    penalty = 1e-3 * sum(weight.square().sum() for weight in model.parameters())
+    scaler.scale(loss).backward()
+    scaler.unscale_(optimizer)
+    penalty.backward()
+    nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+    scaler.step(optimizer)
+    scaler.update()
+""",
+        "scaler on",
+    ),
+    "a penalty multiplied by the scale, with its weight": (
+        """
+for step in range(4):
+    inputs, targets = batch()
+    weight_of_penalty = 1e-3 * scaler.get_scale()
+    optimizer.zero_grad()
+    with half():
+        loss = F.cross_entropy(model(inputs), targets)
+    scaler.scale(loss).backward()
+    (weight_of_penalty * sum(weight.square().sum() for weight in model.parameters())).backward()
+    scaler.step(optimizer)
+    scaler.update()
+""",
+        "scaler on",
+    ),
+    "a penalty multiplied by what the scaler makes of 1": (
+        """
+for step in range(4):
+    inputs, targets = batch()
+    optimizer.zero_grad()
+    with half():
+        loss = F.cross_entropy(model(inputs), targets)
+    penalty = 1e-3 * sum(weight.square().sum() for weight in model.parameters())
+    scaler.scale(loss).backward()
+    (penalty * scaler.scale(torch.ones(()))).backward()
+    scaler.step(optimizer)
+    scaler.update()
+""",
+        "scaler on",
+    ),
+    "a penalty multiplied by a scale that stays": (
+        """
+scaler = torch.amp.GradScaler("cpu", init_scale=256.0, growth_interval=10**6)
+for step in range(4):
+    inputs, targets = batch()
+    optimizer.zero_grad()
+    with half():
+        loss = F.cross_entropy(model(inputs), targets)
+    penalty = 1e-3 * sum(weight.square().sum() for weight in model.parameters())
+    (256.0 * penalty).backward()
+    scaler.scale(loss).backward()
+    scaler.step(optimizer)
+    scaler.update()
+""",
+        "scaler on",
+    ),
+    "gradients of a penalty that are multiplied by the scale themselves": (
+        """
+for step in range(4):
+    inputs, targets = batch()
+    optimizer.zero_grad()
+    with half():
+        loss = F.cross_entropy(model(inputs), targets)
+    penalty = 1e-3 * sum(weight.square().sum() for weight in model.parameters())
+    penalty.backward()
+    for weight in model.parameters():
+        weight.grad *= 1024.0
+    scaler.scale(loss).backward()
+    scaler.step(optimizer)
+    scaler.update()
+""",
+        "scaler on",
+    ),
+    "an unscaled loss of another network, that reaches this one in passing": (
+        """
+other = nn.Linear(4, 1)
+its_own = torch.optim.SGD(other.parameters(), lr=0.05)
+for step in range(4):
+    inputs, targets = batch()
+    outputs = model(inputs)
+    its_own.zero_grad()
+    other(outputs).square().mean().backward()
+    its_own.step()
+    optimizer.zero_grad()
+    with half():
+        loss = F.cross_entropy(model(inputs), targets)
+    scaler.scale(loss).backward()
+    scaler.step(optimizer)
+    scaler.update()
+""",
+        "scaler on",
+    ),
+    "two scaled losses in a sum, one of them with a weight": (
+        """
+for step in range(4):
+    inputs, targets = batch()
+    optimizer.zero_grad()
+    with half():
+        loss = F.cross_entropy(model(inputs), targets)
+    penalty = 1e-3 * sum(weight.square().sum() for weight in model.parameters())
+    (scaler.scale(loss) + 0.5 * scaler.scale(penalty)).backward()
+    scaler.step(optimizer)
+    scaler.update()
+""",
+        "scaler on",
+    ),
+    "a penalty multiplied by the scale, in a sum": (
+        """
+for step in range(4):
+    inputs, targets = batch()
+    optimizer.zero_grad()
+    with half():
+        loss = F.cross_entropy(model(inputs), targets)
+    penalty = 1e-3 * sum(weight.square().sum() for weight in model.parameters())
+    torch.add(scaler.scale(loss), penalty, alpha=1024.0).backward()
+    scaler.step(optimizer)
+    scaler.update()
+""",
+        "scaler on",
+    ),
 }

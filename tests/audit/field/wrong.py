@@ -193,6 +193,44 @@ for step in range(4):
     one.step(optimizer)
     one.update()
 """,
+    "part_not_scaled, a penalty after the loss": """
+for step in range(4):
+    inputs, targets = batch()
+    optimizer.zero_grad()
+    with half():
+        loss = F.cross_entropy(model(inputs), targets)
+    scaler.scale(loss).backward()
+    penalty = 1e-3 * sum(weight.square().sum() for weight in model.parameters())
+    penalty.backward()  # mend
+    scaler.step(optimizer)
+    scaler.update()
+""",
+    "part_not_scaled, a penalty on outputs before it, in windows": """
+for step in range(8):
+    inputs, targets = batch()
+    with half():
+        outputs = model(inputs).float()
+        loss = F.cross_entropy(outputs, targets)
+    (outputs.square().mean() / 100).backward(retain_graph=True)  # mend
+    scaler.scale(loss).backward()
+    if step % 2:
+        scaler.unscale_(optimizer)
+        nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+        scaler.step(optimizer)
+        scaler.update()
+        optimizer.zero_grad()
+""",
+    "part_not_scaled, in a sum": """
+for step in range(4):
+    inputs, targets = batch()
+    optimizer.zero_grad()
+    with half():
+        loss = F.cross_entropy(model(inputs), targets)
+    penalty = sum(weight.square().sum() for weight in model.parameters())
+    (scaler.scale(loss) + 1e-3 * penalty).backward()  # mend
+    scaler.step(optimizer)
+    scaler.update()
+""",
     # --- fp16 by hand, and a part of a loss outside autocast
     "loss_not_scaled, by hand in a function": """
 first, last = nn.Linear(8, 16), nn.Linear(16, 4)

@@ -12,6 +12,7 @@ from torch import Tensor, nn
 from torch.autograd import grad
 
 from amp_lessons import audit
+from amp_lessons.audit.recorder import graph
 from tests.audit.plain_loops import as_script, mistakes
 
 Penalty = Callable[[list[Tensor], torch.amp.GradScaler], Tensor]
@@ -121,3 +122,12 @@ def test_penalties_on_scaled_gradients_of_several_directions_are_named(name):
 def test_gradients_that_carry_no_scale_or_have_no_graph_are_no_penalty_on_scaled_ones(options):
     codes = mistakes(found_in(WRONG["as they are"], **options))
     assert "penalty_on_scaled_gradients" not in codes
+
+
+@pytest.mark.parametrize("shared", [True, False])
+def test_only_a_term_of_the_same_weights_is_a_part_that_was_left_unscaled(shared):
+    scaled_net, other_net, inputs = nn.Linear(8, 1), nn.Linear(8, 1), torch.randn(4, 8)
+    scaled = scaled_net(inputs).mean() * 1024.0
+    graph.mark(scaled, 1)
+    other = (scaled_net if shared else other_net)(inputs).square().mean()
+    assert graph.has_unscaled_term(scaled + other, [1024.0]) is shared
