@@ -20,6 +20,7 @@ from torch.nn.functional import (
 )
 
 from amp_lessons import autocast, bench, data, measure, models, scaling
+from amp_lessons.course.lessons import shipped
 from amp_lessons.measure import Difference
 from tests.stored_lessons import text
 from tests.test_packaging import ROOT
@@ -97,6 +98,31 @@ def test_a_cublas_workspace_of_32_mib_was_on_top_of_the_first_run_on_an_h200():
     first, second = (H200.results["BERT-Large", name, "eager"] for name in ("fp32", "tf32"))
     assert first.measured_at < second.measured_at
     assert (first.peak_bytes - second.peak_bytes) / 2**20 == 32
+
+
+def test_bf16_saves_memory_at_the_larger_batches_and_costs_some_at_the_smaller():
+    model, images = models.digits_classifier(512), data.digits().train.images
+
+    def saved(size, dtype):
+        batch = images[:size].clone()
+        return sum(measure.saved_activation_bytes(model, batch, dtype=dtype, device_type="cpu").values())
+
+    saves = [saved(size, torch.bfloat16) < saved(size, None) for size in (16, 64, 256, 1024)]
+    assert saves == [False, False, True, True]
+
+
+def folds(cell):
+    return shipped.source(cell).startswith("<details>")
+
+
+@pytest.mark.parametrize(
+    ("lesson", "view"), [("00", "surprise"), ("00", "play-view"), ("03", "live-view"), ("03", "scaler-view")]
+)
+def test_what_a_slider_is_moved_to_find_stands_behind_a_question_or_folded(lesson, view):
+    cells = shipped.cells_of(shipped.numbered(shipped.originals(), lesson))
+    here = next(at for at, cell in enumerate(cells) if cell["id"] == view)
+    below = [shipped.source(cell) for cell in cells[here + 1 :] if cell["cell_type"] == "code" or folds(cell)]
+    assert below[0].startswith(("views.Quiz(", "<details>"))
 
 
 def test_one_misread_digit_lowers_the_upper_end_of_the_window_below_the_untrained_networks():

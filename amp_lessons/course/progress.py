@@ -100,12 +100,14 @@ class FirstAnswer:
     """The first answer to a question: whether it was right, and when it was given (UTC, ISO 8601).
 
     It says what somebody knew: whoever tries the others afterwards loses nothing. ``chosen`` is the text of
-    the choice; "" where a version of the course kept it that did not note it.
+    the choice; "" where a version of the course kept it that did not note it. ``found_at`` is when the right
+    one was chosen after a first that was not; "" while that has not been.
     """
 
     right: bool
     at: str
     chosen: str = ""
+    found_at: str = ""
 
 
 @dataclass(frozen=True)
@@ -230,7 +232,7 @@ class Learner:
         record, written = self.of(id), self.written.get(id, Written())
         traces = [record.first_try_at, record.solved_at, written.emptied_at]
         traces += [each.at for each in (*written.versions, *self.reviews.get(id, ()))]
-        traces += [self.answers[id].at] if id in self.answers else []
+        traces += [self.answers[id].at, self.answers[id].found_at] if id in self.answers else []
         return max(filter(None, map(moment, traces)), default=None)
 
     def as_json(self) -> str:
@@ -303,10 +305,19 @@ class Learner:
             del self.reviews[id], self.content["practice"][id]
 
     def answer(self, question_id: str, right: bool, chosen: str = "") -> None:
-        """Note the answer to a question, ``chosen``, if it is the first."""
-        if question_id not in self.answers:
-            self.answers[question_id] = FirstAnswer(right, _now(), chosen)
-            self._keep_in("answers", question_id, asdict(self.answers[question_id]))
+        """Note the answer to a question, ``chosen``, if it is the first, or the first that is right."""
+        first = self.answers.get(question_id)
+        if first is None:
+            answer = FirstAnswer(right, _now(), chosen)
+        elif right and not (first.right or first.found_at):
+            answer = replace(first, found_at=_now())
+        else:
+            return
+        self.answers[question_id] = answer
+        entry = asdict(answer)
+        if not answer.found_at:  # what every version reads
+            del entry["found_at"]
+        self._keep_in("answers", question_id, entry)
 
     def end_core(self, number: str) -> None:
         """Note that the core of a lesson was done, if it was not before."""

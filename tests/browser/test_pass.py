@@ -93,6 +93,8 @@ def test_a_fresh_copy_opens_on_the_first_lesson_and_nothing_was_run(lab_server, 
     page.wait_for_timeout(3000)  # the question comes some time after the page
     assert page.get_by_text("official Jupyter news").count() == 0
     assert page.get_by_role("dialog").count() == 0
+    page.goto(lab_server.url("/lab/tree/03_loss_scaling.ipynb"))
+    expect(page.locator(".amp-covered", has_text="These are two measures.")).to_have_count(1)
     page.close()
     assert lessons.reset(lab_server.root, lessons.originals(), "00").kept is None
 

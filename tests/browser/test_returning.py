@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 
 import pytest
 from playwright.sync_api import expect
@@ -10,7 +11,7 @@ from playwright.sync_api import expect
 pytestmark = pytest.mark.thorough
 
 NOTEBOOK = "notebooks/03_loss_scaling.ipynb"
-STOPPED = "you stopped in lesson 03, “The gradients of a real network”."
+STOPPED = "you stopped in lesson 03, “Move the scale”."
 ACTIVE = "return panel.content.activeCell.model.id"
 ANSWERED = {"right": True, "at": "2026-01-01T20:00:00+00:00", "chosen": ""}
 
@@ -18,7 +19,7 @@ ANSWERED = {"right": True, "at": "2026-01-01T20:00:00+00:00", "chosen": ""}
 @pytest.fixture
 def yesterday(lab_server):
     """The record of somebody who answered a question of lesson 03 on another day."""
-    kept = {"schema": 1, "exercises": {}, "answers": {"scaling.does_it_hurt": ANSWERED}}
+    kept = {"schema": 1, "exercises": {}, "answers": {"scaling.window": ANSWERED}}
     lab_server.progress.mkdir(exist_ok=True)
     record = lab_server.progress / "progress.json"
     record.write_text(json.dumps(kept))
@@ -36,6 +37,7 @@ def test_the_page_goes_to_the_next_cell_and_the_first_run_says_where_one_stopped
     expect(card.locator(".jp-RenderedMarkdown").first).to_contain_text(STOPPED)
     expect(opened.card("The largest safe scale")).to_be_visible()
     opened.page.locator(".Toastify").get_by_role("button", name="Next: lesson 03").click()
+    expect(card).to_have_class(re.compile("jp-mod-active"))
     expect(card).to_be_in_viewport()
     assert opened.errors == []
 

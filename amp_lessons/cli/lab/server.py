@@ -1,13 +1,21 @@
-"""What the server of ``amp-lessons lab`` tells JupyterLab's page when it is loaded: where one stopped."""
+"""What the server of ``amp-lessons lab`` tells JupyterLab's page when it is loaded: where one stopped.
+
+And the code of what the course does around cells, before any of them was run: it is the views' own, too.
+"""
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 from amp_lessons.course import progress
 from amp_lessons.course.lessons import shipped, tasks
 from amp_lessons.course.routes import following
 from amp_lessons.course.routes.stops import Command
+
+_PAGE = (
+    Path(progress.__file__).parent / "views" / "base" / "page.js"
+)  # read, not imported: that loads PyTorch
 
 
 def _jupyter_server_extension_points() -> list[dict[str, str]]:
@@ -19,7 +27,11 @@ def _load_jupyter_server_extension(serverapp: Any) -> None:
 
 
 def with_the_place(handler: Any, page_config: dict[str, Any]) -> dict[str, Any]:
-    """Return what the page gets, with where somebody stopped who comes back; ``returning.js`` goes there."""
+    """Return what the page gets: ``page.js``, and where somebody stopped who comes back.
+
+    ``returning.js`` begins the one, and goes to the other.
+    """
+    page_config = {**page_config, "ampPage": _PAGE.read_text("utf-8")}
     try:
         place = _place(progress.read())
     except (progress.ProgressError, FileNotFoundError):  # said where an answer is to be kept

@@ -6,7 +6,7 @@ from amp_lessons._base.text.tables import Table
 from amp_lessons._base.text.words import counted, listed
 from amp_lessons.course.exercises import scores
 from amp_lessons.course.exercises.scores import Score
-from amp_lessons.course.lessons import shipped
+from amp_lessons.course.lessons import shipped, tasks
 from amp_lessons.course.lessons.shipped import Head
 from amp_lessons.course.progress import Learner
 from amp_lessons.course.routes import following
@@ -25,14 +25,21 @@ def table(kept: Learner) -> Table:
 
 
 def as_markdown(route: Route, kept: Learner) -> str:
-    """Return a route's stops as steps, what was done marked, above all lessons; links lead to neighbours."""
-    found = _scored(kept)
+    """Return a route's stops as steps, what was done marked, above all lessons; links lead to neighbours.
+
+    Who begins is not told of each lesson that nothing was done. Afterwards it says up to when it counts: what
+    stands on a page may be of yesterday.
+    """
+    found, last = _scored(kept), tasks.stopped_at(kept)
     step = following.next_on(route, kept)
     on = getattr(step.stop, "lesson", "") if step else ""
-    lessons = "\n".join(_item(head, score) + " ← next" * (head.number == on) for head, score in found)
+    items = [_item(head, score, begun=last is not None) for head, score in found]
+    items = [item + " ← next" * (head.number == on) for item, (head, _) in zip(items, found, strict=True)]
     steps = [f"**{route.title}**, {route.to}{route.takes}:", route.steps(kept, step.stop if step else None)]
     steps = [] if route is IN_ORDER else steps  # the lessons below are its stops
-    return "\n\n".join([*steps, f"**{_caption(found)}**", lessons, *_notes(kept)])
+    counted_at = f" (counted up to what you did on {last[1].astimezone():%Y-%m-%d at %H:%M})" if last else ""
+    caption = _caption(found) if last else hours([head for head, _ in found]).capitalize()
+    return "\n\n".join([*steps, f"**{caption}**{counted_at}", "\n".join(items), *_notes(kept)])
 
 
 def _scored(kept: Learner) -> list[tuple[Head, Score]]:
@@ -48,12 +55,15 @@ def _notes(kept: Learner) -> list[str]:
     return [due(kept), *filter(None, [kept.message])]
 
 
-def _item(head: Head, score: Score) -> str:
+def _item(head: Head, score: Score, *, begun: bool) -> str:
     """Return a lesson as an item of a list in markdown, which any page is wide enough for."""
     minutes = f"{head.minutes} + {head.deeper}" if head.deeper else str(head.minutes)
     *_, exercises, questions = _row(head, score)
-    counts = [f"{each} {what}" for each, what in ((exercises, "exercises"), (questions, "questions"))]
-    done = ", ".join([_state(score), *(each for each in counts if not each.startswith("–"))])
+    counts = [
+        (each, what) for each, what in ((exercises, "exercise"), (questions, "question")) if each != "–"
+    ]
+    said = [f"{each} {what}s" if begun else counted(int(each.split()[-1]), what) for each, what in counts]
+    done = ", ".join([*([_state(score)] if begun else []), *said])
     link = f"[{head.number} {head.short_title}]({head.file})"
     return f"- **{link}**: {ABLE_TO[head.number]}. *{minutes} minutes, {done}*"
 

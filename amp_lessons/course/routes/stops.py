@@ -122,11 +122,11 @@ class Route:
         """The minutes in words, in brackets behind a blank; "" for a route of commands alone."""
         return f" ({duration(self.minutes)})" if self.minutes else ""
 
-    def behind(self, lesson: str) -> Stop | None:
-        """Return the stop behind what the route holds of a lesson, by its number; None where none follows."""
+    def behind(self, lesson: str, kept: Learner) -> Stop | None:
+        """Return the first stop to do behind what the route holds of a lesson; None where none is left."""
         here = [place for place, stop in enumerate(self.stops) if getattr(stop, "lesson", None) == lesson]
         behind = self.stops[here[-1] + 1 :] if here else ()
-        return behind[0] if behind else None
+        return next((stop for stop in behind if not stop.done(kept)), None)
 
     def next_stop(self, kept: Learner) -> Stop | None:
         """Return the stop behind the last one that was done, the first at first; None behind the last.

@@ -164,17 +164,17 @@ def step(route=IN_ORDER):
 def test_who_stopped_in_a_lesson_goes_on_behind_it_and_then_with_what_was_left_out():
     every = [each for each in tasks.of_lesson("03") if not each.part]
     assert step() == "lesson 00, the question in “Predict”", "nothing was done yet"
-    do(every[2], "18:00")
-    assert step() == f"lesson 03, the exercise in “{every[3].heading}”"
-    do(every[3], "18:10")
-    assert step() == f"lesson 03, the exercise in “{every[3].heading}”", "it is not solved"
-    keep("record_try", every[3].exercises[0], True)
-    assert step() == f"lesson 03, the question in “{every[4].heading}”"
-    for number, each in enumerate(every[4:-1]):
+    do(every[3], "18:00")
+    assert step() == f"lesson 03, the exercise in “{every[4].heading}”"
+    do(every[4], "18:10")
+    assert step() == f"lesson 03, the exercise in “{every[4].heading}”", "it is not solved"
+    keep("record_try", every[4].exercises[0], True)
+    assert step() == f"lesson 03, the question in “{every[5].heading}”"
+    for number, each in enumerate(every[5:-1]):
         do(each, f"19:{number:02}")
     assert step() == f"lesson 03, the question in “{every[0].heading}”"
-    do(every[0], "20:00")
-    do(every[1], "20:01")
+    for number, each in enumerate(every[:3]):
+        do(each, f"20:{number:02}")
     assert step() == "lesson 03, the cell that ends its core"
     keep("end_core", "03")
     assert step() == "lesson 04, fp32 against AMP (85 minutes)"
@@ -209,14 +209,14 @@ def test_the_next_morning_says_where_somebody_stopped_and_what_is_next(monkeypat
     now = datetime(2026, 11, 29, 8, tzinfo=timezone.utc)
     monkeypatch.setattr(progress, "utc_now", lambda: now)
     assert following.of_the_morning(progress.read()) == "", "nothing was done"
-    do(asked_in("03", "hurt-quiz"), "20:00")
+    do(asked_in("03", "live-quiz"), "20:00")
     said = following.of_the_morning(progress.read(), linked=True)
-    assert said.startswith("Yesterday you stopped in [lesson 03, “The gradients of a real network”](03_loss_")
+    assert said.startswith("Yesterday you stopped in [lesson 03, “Move the scale”](03_loss_")
     assert "**Next:** [lesson 03, the exercise in “Exercise: compute the largest safe scale”](" in said
     assert said.endswith("(03_loss_scaling.ipynb#cell-id=largest-safe-scale-card).")
     now += timedelta(days=3)
     assert following.of_the_morning(progress.read()).startswith(
-        "On 2026-11-28 you stopped in lesson 03, “The"
+        "On 2026-11-28 you stopped in lesson 03, “Move"
     )
     now = datetime(2026, 11, 28, 23, 30, tzinfo=timezone.utc)
     assert following.of_the_morning(progress.read()) == "", "that was just now"

@@ -5,6 +5,7 @@ import pytest
 from IPython.core.interactiveshell import InteractiveShell
 
 from amp_lessons import exercises, views
+from amp_lessons._base.text import prose
 from amp_lessons.audit.findings import failed, passed, todo
 from amp_lessons.course import progress
 from amp_lessons.course.exercises import SideBySide
@@ -49,6 +50,25 @@ def test_it_is_the_report_of_the_check():
     bundle = shown._repr_mimebundle_()
     assert bundle["text/plain"] == str(shown.report) == repr(shown)
     assert all("not passed" in text for text in bundle.values())
+
+
+def test_each_refusal_gives_the_next_hint_and_what_to_try_is_folded_until_there_is_none():
+    def wrong(gradients):
+        return 65504.0
+
+    hints = next(each.hints for each in exercises.catalog() if each.id == "largest_safe_scale")
+    for number, hint in enumerate(hints, start=1):
+        shown = views.check("largest_safe_scale", wrong)
+        html = shown._repr_mimebundle_()["text/html"]
+        verdict, _, folded = html.partition("<details><summary>What to try</summary>")
+        assert f"Hint {number} of 3.</strong> {prose.as_html(hint)}" in verdict
+        (mistake,) = (each for each in shown.report.findings if not each.ok)
+        assert prose.as_html(mistake.hint) in folded
+        assert prose.as_html(mistake.hint) not in verdict
+        assert progress.read().of("largest_safe_scale").hints == number, "the card knows of it"
+    html = views.check("largest_safe_scale", wrong)._repr_mimebundle_()["text/html"]
+    assert f"<em>Try:</em> {prose.as_html(mistake.hint)}" in html
+    assert "<details" not in html
 
 
 def test_a_scaler_is_drawn_beside_pytorchs():

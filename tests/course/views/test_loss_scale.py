@@ -68,6 +68,18 @@ def test_examples_in_a_message_are_accepted_by_the_field(gradients, typed):
         assert view._typed.error == ""
 
 
+def test_a_single_gradient_that_overflows_is_seen_in_the_picture():
+    view = CensusView(torch.cat([torch.full((1_000_000,), 2.0**-20), torch.ones(1)]))
+    (axes,) = view.picture.figure.axes
+    *_, overflow = view.picture.moving
+    seen = []
+    for view.exponent in (0, 17):
+        bars = overflow.get_data()
+        seen.append((bars.values - bars.baseline).max() / axes.get_ylim()[1])
+    assert seen[0] == 0
+    assert seen[1] * axes.bbox.height > 5, "pixels"
+
+
 def test_every_move_of_the_live_view_is_a_real_backward_pass(live, model, batch):
     for exponent in (0, 16, 40):
         live.exponent = exponent

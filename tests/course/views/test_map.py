@@ -27,13 +27,17 @@ def test_it_counts_while_it_stands_there_and_names_the_next_step(monkeypatch):
     monkeypatch.setattr(shown, "publish", note)
     page = views.Map()
     page._ipython_display_()
-    assert f"0 of {LESSONS} cores done" in page.said
+    assert " 0 of " not in page.said, "whoever begins has not failed twelve times"
+    assert "(00_start_here.ipynb)**: say what" in page.said
+    assert f"*15 + 15 minutes, {len(of_lesson('00'))} questions* ← next" in page.said
     assert page.said.count("← next") == page.said.split("**[01")[0].count("← next") == 1
     assert "- **[02 Autocast](02_autocast.ipynb)**: find out which dtype" in page.said
     keep("end_core", "00")
     answer(of_lesson("01")[0].id, True)
     assert (page.said, True) in [(data.get("text/markdown"), anew) for data, anew in published]
-    assert f"1 of {LESSONS} cores done" in page.said
+    assert f"**1 of {LESSONS} cores done" in page.said
+    at = progress.read().last_at(of_lesson("01")[0].id).astimezone()
+    assert f"(counted up to what you did on {at:%Y-%m-%d at %H:%M})" in page.said, "it may be stored as it is"
     assert "Next: lesson 01, the question in" in page.children[1].value
     page.choose("I have one hour")
     assert "1. ✓ [lesson 00](00_start_here.ipynb)\n1. [01, *" in page.said

@@ -32,6 +32,8 @@ def test_the_slider_shows_what_the_function_returned_when_the_view_was_made():
     view.value = 2
     assert view.caption == "width 2. cost: fp32 4, bf16 2 (50 %); bytes: fp32 8, bf16 4 (50 %)."
     assert called == [2, 4]
+    measured = Play(squares, "width", [2, 4], start=4, measured=True)
+    assert "[measured] width 4. cost" in measured.children[-1].value, "on the page, too"
 
 
 def test_bars_are_as_long_as_their_number_is_beside_the_first_and_leave_room_for_it():

@@ -17,59 +17,14 @@ function stopWhereItScrolls() {
   window.addEventListener("resize", allStop); // until Tab is pressed: what is too wide can be reached at any time
 }
 
-// Shift+Enter scrolls to the next cell, before anybody knows how high the view will be: then it is cut off. Once
-// it is there, it is brought into sight, from its controls on where it is higher than the page.
-function showWhole(el) {
-  const cell = el.closest(".jp-Cell");
-  const page = el.closest(".jp-WindowedPanel-outer");
-  if (!page || !cell.nextElementSibling?.classList.contains("jp-mod-active")) return;
-  const shown = cell.querySelector(".jp-Cell-outputWrapper");
-  shown.scrollIntoView({ block: shown.offsetHeight > page.clientHeight ? "start" : "nearest" });
-}
-
-// What comes after a question tells its answer. Until one is pressed, the page covers what was not run, from the
-// second cell below the question to the next heading. (As a rule in CSS this made JupyterLab slow.)
-function coverAnswers() {
-  if (window.ampCoversAnswers || !document.querySelector(".jp-Notebook")) return;
-  window.ampCoversAnswers = true;
-  const open = ".amp-open[class*=amp-live]:not(.jupyter-widgets-disconnected)";
-  // a question that nobody was asked is a line of text: with anything richer a page would not be trusted
-  const toCome = (cell) => cell.querySelector("[data-mime-type$=stdout]")?.textContent ?? "";
-  const isUnasked = (cell) => toCome(cell).includes("(Shift+Enter) to answer a question.");
-  const wasRun = (cell) =>
-    cell.querySelector(".jp-OutputArea-output") && !toCome(cell).startsWith("Run this cell (Shift+Enter) to ");
-  const cover = (notebook) => {
-    let below = Infinity; // how far the last open question is above, in cells
-    for (const cell of notebook.querySelectorAll(".jp-Cell")) {
-      if (cell.querySelector(open) || isUnasked(cell)) below = 0;
-      else if (cell.querySelector("h1, h2, h3") || wasRun(cell)) below = Infinity;
-      else below += 1;
-      cell.classList.toggle("amp-covered", below > 1 && below < Infinity);
-    }
-  };
-  let soon;
-  const look = () => {
-    soon ??= setTimeout(() => {
-      soon = undefined;
-      document.querySelectorAll(".jp-Notebook").forEach(cover);
-    }, 100);
-  };
-  new MutationObserver(look).observe(document.body, {
-    attributeFilter: ["class"],
-    childList: true,
-    subtree: true,
-  });
-  look();
-}
-
 // That this runs is what the page is asked: it draws widgets, anywidgets among them.
 function render({ model, el }) {
   const style = document.createElement("style");
   style.textContent = model.get("rules");
   el.append(style);
   stopWhereItScrolls();
-  coverAnswers();
-  const drawn = setTimeout(() => showWhole(el), 300);
+  if (document.querySelector(".jp-Notebook")) begin(); // of page.js, which stands before this file
+  const drawn = setTimeout(() => showWhole(el.closest(".jp-Cell"), "start"), 300);
 
   // JupyterLab has a meaning for most keys, in a view as well: "b" on the button of an answer would make a cell,
   // an arrow in a list go to the next one. Keys that come alone are the view's; Shift+Enter runs a cell as ever.

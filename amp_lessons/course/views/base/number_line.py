@@ -89,9 +89,9 @@ class FateBars:
     The outermost bars also count what lies beyond them.
     """
 
-    def __init__(self, axes: Axes, low: int, high: int) -> None:
-        """Draw bars of no height."""
-        self._low, self._high = low, high
+    def __init__(self, axes: Axes, low: int, high: int, seen: float = 0.0) -> None:
+        """Draw bars of no height; what overflows will be as high as this part of the tallest, at least."""
+        self._low, self._high, self._seen = low, high, seen
         edges, nothing = np.arange(low, high + 1), np.zeros(high - low)
         self._parts = {
             fate: axes.stairs(
@@ -118,9 +118,12 @@ class FateBars:
 
         Binades are moved ``shift`` to the right.
         """
+        shares = {fate: self._shares(fates.get(fate, {}), total, shift) for fate in self._parts}
+        lost, least = shares["overflowed"], self._seen * max(map(np.max, shares.values()))
+        shares["overflowed"] = np.where(lost > 0, np.maximum(lost, least), 0)
         floor = np.zeros(self._high - self._low)
         for fate, part in self._parts.items():
-            top = floor + self._shares(fates.get(fate, {}), total, shift)
+            top = floor + shares[fate]
             part.set_data(top, baseline=floor)  # type: ignore[arg-type]
             floor = top
         return floor

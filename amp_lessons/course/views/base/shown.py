@@ -124,8 +124,7 @@ class Arrival(anywidget.AnyWidget):
     Meanwhile keys that are pressed in the view, the element of the class ``view``, are the view's own.
     """
 
-    _esm = Path(__file__).with_name("arrival.js")
-    _css = Path(__file__).with_name("cover.css")  # once for the page, however many views there are
+    _esm = "\n".join(Path(__file__).with_name(name).read_text("utf-8") for name in ("page.js", "arrival.js"))
     rules = traitlets.Unicode().tag(sync=True)
     view = traitlets.Unicode().tag(sync=True)
 

@@ -14,9 +14,11 @@ from matplotlib.ticker import FuncFormatter, MaxNLocator
 
 from amp_lessons._base.drawing.picture import Picture, picture_html
 from amp_lessons._base.drawing.style import GRID, INK, STATUS_COLOURS, STROKES, ZONES, house_style
+from amp_lessons._base.text import prose
 from amp_lessons._base.text.words import power_of_two
-from amp_lessons.course import exercises
-from amp_lessons.course.exercises import Report, SideBySide
+from amp_lessons.course import exercises, progress
+from amp_lessons.course.exercises import Finding, Hint, Report, SideBySide
+from amp_lessons.course.progress import ProgressError
 from amp_lessons.course.views.widgets.counting import count_again
 from amp_lessons.course.views.widgets.exercise import refresh_cards
 
@@ -24,11 +26,14 @@ SAME_WITHIN = 0.02  # what 16-bit arithmetic in another order may well change
 
 
 class Checked:
-    """A report and its drawing, seen together. As text it is the report alone."""
+    """A report and its drawing, seen together. As text it is the report alone.
 
-    def __init__(self, report: Report) -> None:
+    What to try against a mistake often is the whole answer: on a page it stands folded below a ``hint``.
+    """
+
+    def __init__(self, report: Report, hint: Hint | None = None) -> None:
         """Show ``report``; its comparisons become the picture, of a refused attempt those that differ."""
-        self.report = report
+        self.report, self.hint = report, hint
         drawn = tuple(
             each
             for each in report.comparisons
@@ -45,10 +50,21 @@ class Checked:
 
     def _html(self) -> Markup:
         """Render the verdict last: once a cell was run, a page is scrolled to where the next one begins."""
-        edge = Markup('<div style="border-left:5px solid {};padding-left:14px">{}{}{}</div>')
+        edge = Markup('<div style="border-left:5px solid {};padding-left:14px">{}{}{}{}</div>')
         words = replace(self.report, comparisons=() if self.picture else self.report.comparisons, printed="")
+        if self.hint is not None:
+            words = replace(words, findings=tuple(map(_without_cure, words.findings)))
         colour = STATUS_COLOURS[self.report.status]
-        return edge.format(colour, self._drawing(), self.report.printed_html(), words.as_html())
+        shown = (self._drawing(), self.report.printed_html(), words.as_html(), self._help())
+        return edge.format(colour, *shown)
+
+    def _help(self) -> Markup:
+        """Render the hint, and below it what it leaves to find."""
+        if self.hint is None:
+            return Markup("")
+        folded = Markup("{}<details><summary>What to try</summary>{}</details>")
+        cures = (prose.as_html(each.hint) for each in self.report.findings if not each.ok)
+        return folded.format(self.hint.as_html(), Markup("").join(map(Markup("<p>{}</p>").format, cures)))
 
     def _drawing(self) -> Markup:
         """Render the picture with its numbers, which the words below then leave out."""
@@ -76,16 +92,33 @@ class CheckStopped(KeyboardInterrupt):
 def check(exercise_id: str, attempt: Any, *, time_limit_s: float = 10.0) -> Checked:
     """Check an attempt with ``exercises.check``, show the report and draw the result.
 
+    The first refusal gives the exercise's first hint, the next ones the next.
     Raises CheckStopped, a KeyboardInterrupt, where the learner stops it, else as ``exercises.check`` does.
     """
     try:
         report = exercises.check(exercise_id, attempt, time_limit_s=time_limit_s)
     except KeyboardInterrupt:
         raise CheckStopped from None
-    checked = Checked(report)
+    checked = Checked(report, _next_hint(report))
     refresh_cards(exercise_id)
     count_again()
     return checked
+
+
+def _next_hint(report: Report) -> Hint | None:
+    """Return the hint that belongs to a refusal; None once there is none left, or nothing to give away."""
+    if report.status != "not passed":
+        return None
+    try:
+        record = progress.read().of(report.exercise_id)
+        given_away = record.solved or record.solution_seen
+        return None if given_away else exercises.hint(report.exercise_id, record.tries)
+    except (ProgressError, ValueError):  # what cannot be counted, and what was refused more often than that
+        return None
+
+
+def _without_cure(finding: Finding) -> Finding:
+    return finding if finding.ok else replace(finding, hint="")
 
 
 def _differ(comparison: SideBySide) -> bool:

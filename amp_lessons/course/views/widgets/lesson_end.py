@@ -107,15 +107,15 @@ class LessonEnd(Counting):
         number, here = self.lesson.number, self.lesson.file == FIRST
         back = "the map of all lessons is above" if here else f"[back to the map of all lessons]({MAP})"
         route, step = following.chosen(self._kept), following.next_step(self._kept)
-        behind = route.behind(number) or IN_ORDER.behind(number)
+        behind = route.behind(number, self._kept) or IN_ORDER.behind(number, self._kept)
         on = following.link_to(behind) if behind else ""
         if (
             tasks.stopped_at(self._kept) is None
         ):  # nothing is known but that somebody reads this, as it is stored
             return f"**Next: {on}** · {back}" if on else f"That was the last lesson · {back}"
         links = [following.said_of(route, self._kept, linked=True).removesuffix(".")]
-        if step is None or step.stop != behind:
-            links.append(f"or go on with {on}" if on else "this was the last lesson")
+        if on and (step is None or step.stop != behind):
+            links.append(f"or go on with {on}")
         return " · ".join([*links, back])
 
     def linked(self) -> str:

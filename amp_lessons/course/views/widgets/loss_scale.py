@@ -184,6 +184,9 @@ _WIDE = _Frame((9, 3.5), (0.065, 0.15, 0.91, 0.8), (-64, 48), step=8)
 _NARROW = _Frame((3.5, 3.6), (0.17, 0.15, 0.77, 0.82), (-48, 32), step=16, upright=True)
 
 
+_SEEN = 0.06  # of the tallest bar: one gradient of a million that overflows costs a step
+
+
 class CensusPicture(Picture):
     """A histogram of gradients on the number line of ``dtype``, coloured by what becomes of each value."""
 
@@ -199,7 +202,7 @@ class CensusPicture(Picture):
             line = "" if frame.upright else f", on the number line of {name}"
             axes.set_xlabel(f"size of the gradient × loss scale{line}")
             axes.set_ylabel("% of gradients" if frame.upright else "% of gradients that are not zero")
-            self._bars = FateBars(axes, *frame.exponents)
+            self._bars = FateBars(axes, *frame.exponents, seen=_SEEN)
         super().__init__(figure, self._bars.artists, self._drawn_narrow if frame is _WIDE else None)
         self._first, self._headroom = census, headroom
         axes.set_ylim(0, headroom * max(self.update(census), 1.0))

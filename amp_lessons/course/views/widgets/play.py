@@ -60,7 +60,7 @@ class Play(View):
         if isinstance(panels, str):
             self.say(panels)
         else:
-            self.show(_picture(panels), self._describe(panels), mark=self._mark_of_numbers)
+            self.show(_picture(panels), f"{self._mark_of_numbers} {self._describe(panels)}".lstrip())
 
     def _describe(self, panels: Panels) -> str:
         said = "; ".join(

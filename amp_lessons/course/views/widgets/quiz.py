@@ -62,16 +62,18 @@ class Quiz(Shown):
         return made
 
     def _show_earlier_answer(self) -> None:
-        """Show how the question was answered at first, on another day say: nobody has to remember it."""
+        """Show how the question was answered, on another day say: nobody has to remember it."""
         earlier = self._earlier()
         if earlier is None:
             return
-        chosen = next((each for each in self.question.choices if each.text == earlier.chosen), None)
-        if chosen is not None:
-            self._sign(chosen)
-            said = _verdict(chosen)
+        first = next((each for each in self.question.choices if each.text == earlier.chosen), None)
+        found = self.question.answer if earlier.found_at else None
+        self._sign(first, found)
+        if first is not None and found is None:
+            said = _verdict(first)
         else:
             said = "It was right." if earlier.right else "It was not right."
+        said += f" The right one you found later. {_verdict(found)}" if found is not None else ""
         self.remove_class(_OPEN)
         told = Markup('<div style="{}">Your first answer, on {}. {}</div>')
         self._why.value = told.format(CAPTION_STYLE, earlier.at[:10], said)
@@ -87,17 +89,17 @@ class Quiz(Shown):
         """Whether this is a question of the lessons; one drawn for a drill, say, will not be asked again."""
         return questions().get(self.question.id) is self.question
 
-    def _sign(self, chosen: Choice | None) -> None:
-        """Put the sign on one answer, and on no other."""
+    def _sign(self, *chosen: Choice | None) -> None:
+        """Put the sign on these answers, and on no other."""
         for made, choice in zip(self._buttons, self.question.choices, strict=True):
             made.remove_class(_SIGNS[choice.right])
-            if choice is chosen:
+            if choice in chosen:
                 made.add_class(_SIGNS[choice.right])
 
     def _clear(self) -> None:
         """Ask as if nothing had been answered; the keyboard goes to the first answer."""
         self.chosen, self._why.value, self._again.layout.display = None, "", "none"
-        self._sign(None)
+        self._sign()
         self.add_class(_OPEN)
         focus(self._buttons[0])
 
@@ -167,10 +169,12 @@ class Quiz(Shown):
 
 
 def _mark(choice: Choice, earlier: FirstAnswer | None) -> str:
-    """Return what stands behind the choice that was the first answer, nothing behind any other."""
-    if earlier is None or choice.text != earlier.chosen:
+    """Return what stands behind the first answer, and behind a right one that was found later."""
+    if earlier is None:
         return ""
-    return f" ← your first answer, on {earlier.at[:10]}: {'right' if choice.right else 'not right'}"
+    if choice.text == earlier.chosen:
+        return f" ← your first answer, on {earlier.at[:10]}: {'right' if choice.right else 'not right'}"
+    return f" ← found on {earlier.found_at[:10]}: right" if choice.right and earlier.found_at else ""
 
 
 def _verdict(chosen: Choice) -> str:

@@ -1,8 +1,10 @@
 // JupyterLab opens a notebook at its top. This goes to the cell where the learner goes on, selects it, and says
 // once in one line where that is. `server.py` puts the place into the page; where there is none, nothing happens.
+// A cell that a link leads to is selected, too. And what `page.js` does around cells begins here, before any is run.
 (() => {
-  const place = JSON.parse(document.getElementById("jupyter-config-data").textContent).ampStopped;
+  const { ampStopped: place, ampPage } = JSON.parse(document.getElementById("jupyter-config-data").textContent);
   const PATIENCE_MS = 20_000;
+  const LINK = "rendermime:handle-local-link";
 
   const opened = async (app, file) => {
     for (let waited = 0; waited < PATIENCE_MS; waited += 100) {
@@ -20,7 +22,22 @@
     await content.scrollToItem(index, "center", 0);
   };
 
+  const begin = async () => {
+    const address = URL.createObjectURL(new Blob([ampPage], { type: "text/javascript" }));
+    (await import(address)).begin();
+  };
+
+  // JupyterLab scrolls to the cell of a link, and leaves the one selected in which the link stands.
+  const follow = async (app, { id, args, result }) => {
+    if (id !== LINK || !args.id?.startsWith("#cell-id=")) return;
+    await result;
+    const panel = await opened(app, args.path.split("/").pop());
+    if (panel) await goTo(panel, args.id.slice("#cell-id=".length));
+  };
+
   const activate = async (app) => {
+    void begin();
+    app.commands.commandExecuted.connect((_, executed) => void follow(app, executed));
     const where = place && `${place.file}#${place.cell}`;
     if (!place || sessionStorage.ampStopped === where) return;
     await app.restored;
@@ -33,7 +50,7 @@
     const folder = panel.context.path.slice(0, -place.file.length);
     const actions = [place.next].filter(Boolean).map(({ label, file, cell }) => ({
       label,
-      commandId: "rendermime:handle-local-link",
+      commandId: LINK,
       args: { path: folder + file, id: `#cell-id=${cell}` },
     }));
     const options = { autoClose: PATIENCE_MS, actions };
