@@ -12,12 +12,14 @@ import sys
 import textwrap
 import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 import torch
 
 from amp_lessons import exercises
-from amp_lessons._base.worker import plain
+from amp_lessons._base.worker import host as worker_host
+from amp_lessons._base.worker import plain, serving
 from amp_lessons._base.worker.client import Ended, Limits, Raised, Worker
 from amp_lessons._base.worker.host import Host, HostEndedError, host
 from amp_lessons._base.worker.plain import GarbledError, Handle, Other, decode, encode
@@ -247,6 +249,13 @@ def test_nothing_is_left_behind(own_host):
         assert not file.read().split()
 
 
+def test_several_threads_may_ask_a_host_that_starts():
+    mine = Host()
+    with ThreadPoolExecutor(4) as pool:
+        assert list(pool.map(lambda _: answer(mine, "return 1", limits=Limits(5.0)), range(4))) == [1] * 4
+    mine.close()
+
+
 def test_a_host_that_was_killed_says_so_and_another_one_comes():
     first = host(("json",))
     assert answer(first, "return 1", limits=Limits(5.0)) == 1
@@ -316,6 +325,18 @@ def test_an_interrupt_ends_the_check_and_the_next_one_works(solution):
         exercises.check(CODES, endless)
     timer.join()
     assert exercises.check(CODES, solution).passed
+
+
+def test_where_nothing_may_fork_checks_are_spawned(solution, monkeypatch):
+    monkeypatch.setenv(serving.SPAWNS, "1")
+    monkeypatch.setattr(worker_host, "_hosts", {})
+    assert answer(worker_host.host(), "import sys\nreturn sys.argv", limits=Limits(10.0)) == [
+        "-c"
+    ]  # not the host's
+    assert exercises.check(CODES, solution).passed
+    wrong = exercises.check(CODES, lambda bits, exponent_bits, mantissa_bits: sys.exit())
+    assert not wrong.passed
+    worker_host.close_all()
 
 
 def test_a_program_that_ends_takes_its_host_along():
