@@ -266,6 +266,17 @@ def test_a_host_that_was_killed_says_so_and_another_one_comes():
     assert answer(host(("json",)), "return 2", limits=Limits(5.0)) == 2
 
 
+def test_a_host_that_idles_ends_and_another_one_comes(monkeypatch):
+    code = f"import sys; sys.path[:] = {sys.path!r}; from amp_lessons._base.worker import serving as s; "
+    code += "s._IDLE_S = 0.5; s.main()"
+    idle = Host(command=lambda descriptor: [sys.executable, "-c", code, f"{descriptor}"])
+    monkeypatch.setattr(worker_host, "_hosts", {(): idle})
+    assert answer(host(), "return 1", limits=Limits(5.0)) == 1
+    assert idle.process.wait(60) == 0
+    assert answer(host(), "return 2", limits=Limits(5.0)) == 2
+    worker_host.close_all()
+
+
 def test_a_learner_that_kills_the_host_ends_nothing_but_its_own_check():
     mine = Host()
     with pytest.raises((HostEndedError, Ended)):
