@@ -94,10 +94,13 @@ def _judge_all(read: Sequence[Reading], terms: Terms) -> dict[tuple[str, str], R
         for each in reading.found.values()
         if each.state == "written"
     }
-    with ThreadPoolExecutor(terms.jobs) as pool:
+    pool = ThreadPoolExecutor(terms.jobs)
+    try:
         futures = {key: pool.submit(judged, key[1], source, terms) for key, source in tasks.items()}
         for _ in with_bar(as_completed(futures.values()), "checks", len(futures)):
             pass
+    finally:
+        pool.shutdown(cancel_futures=True)  # whoever interrupts does not wait for those to come
     return {key: future.result() for key, future in futures.items()}
 
 
