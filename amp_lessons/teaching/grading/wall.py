@@ -25,9 +25,15 @@ from amp_lessons._base.worker.host import ENVIRONMENT, Host, HostEndedError
 from amp_lessons._base.worker.serving import resident_bytes
 
 _PACKAGE = Path(amp_lessons.__file__).resolve().parent
-_HIDDEN = [_PACKAGE / "course" / room for room in ("exercises", "interview")]
 _SYSTEM = ("/usr", "/lib", "/lib64", "/bin", "/etc/ld.so.cache", "/etc/alternatives")
 _PACKAGES = [path for path in sys.path if path.endswith(("site-packages", "dist-packages"))]
+_ROOMS = ("exercises", "interview")  # of which nothing is to be seen but what has to run beside an attempt
+_HIDDEN = [  # in a course that is installed beside this one, too
+    package / "course" / room
+    for package in {_PACKAGE, *(Path(path, "amp_lessons") for path in _PACKAGES)}
+    for room in _ROOMS
+    if (package / "course" / room).exists()
+]
 _ROOM_FOR_FILES = 256 * 2**20  # bytes: files in memory are nobody's process
 _PROCESSORS = "/sys/devices/system/cpu"  # where PyTorch asks what they can do
 _IMAGE = "amp-lessons-empty"
@@ -133,14 +139,14 @@ def _name(home: str) -> str:
 def _home() -> Iterator[str]:
     """Make a folder that a container's user may enter, and nobody else here.
 
-    In it lies what is seen in place of what is hidden: what of the exercises has to run beside an attempt.
+    In it lies what is seen in place of what is hidden.
     """
     with tempfile.TemporaryDirectory(prefix="amp-lessons-grading-", ignore_cleanup_errors=True) as private:
         home = Path(private, "home")
-        for room in _HIDDEN:
-            (home / room.name).mkdir(parents=True)
-            for source in room.rglob("*_there.py"):
-                copy = home / room.name / source.relative_to(room)
+        for room in _ROOMS:
+            (home / room).mkdir(parents=True)
+            for source in (_PACKAGE / "course" / room).rglob("*_there.py"):
+                copy = home / source.relative_to(_PACKAGE / "course")
                 copy.parent.mkdir(exist_ok=True)
                 shutil.copyfile(source, copy)
         for each in (home, *home.rglob("*")):

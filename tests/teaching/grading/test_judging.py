@@ -237,10 +237,20 @@ def judged_there(host, exercise_id: str, source: str):
     return [each.code for each in report.findings], report.passed
 
 
+HOSTILE_CLASS = """
+class LossScaler:
+    def __init__(self, *args, **how):
+        self.asked = []
+    def __getattr__(self, name):
+        return lambda *args: self.asked.append(name) or (args[0] if args else 65536.0)
+"""
+
+
 @needs_a_wall
-@pytest.mark.parametrize("attack", HOSTILE)
+@pytest.mark.parametrize("attack", [*HOSTILE, "a class that answers as it is asked"])
 def test_no_submission_gets_points_by_code_of_its_own(host, attack):
-    codes, passed = judged_there(host, CODES, HOSTILE[attack])
+    what = (CODES, HOSTILE[attack]) if attack in HOSTILE else ("loss_scaler", HOSTILE_CLASS)
+    codes, passed = judged_there(host, *what)
     assert not passed
     assert "checker_failed" not in codes
     assert judged_there(host, CODES, RIGHT)[1]  # and the next one gets what it has earned
