@@ -18,8 +18,8 @@ GRADED, NOT_RUN = 0, 2
 _EPILOG = (
     "SUBMISSIONS holds notebooks (`ada.ipynb`, `ada_03_loss_scaling.ipynb`) or a folder of notebooks for "
     "each learner. No notebook is run: each attempt is taken out of it and checked again, in a process of "
-    "its own with limits of time and memory, without network where the system allows that; the output "
-    "says what it allowed, and where it allows nothing of the kind, grading needs --unprotected. In the "
+    "its own with limits of time and memory, behind a wall of Docker, Podman or bubblewrap; where none of "
+    "them works nothing stands between a submission and your account, and --unprotected says so. In the "
     "table, 1 is passed, 0 not passed, · not attempted, – not handed in. Where there is a ! the lines "
     "below the table say what to look at. Exit status: 0, all was graded; 2, nothing could be."
 )

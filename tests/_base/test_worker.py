@@ -12,12 +12,14 @@ import sys
 import textwrap
 import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 import torch
 
 from amp_lessons import exercises
-from amp_lessons._base.worker import plain
+from amp_lessons._base.worker import host as worker_host
+from amp_lessons._base.worker import plain, serving
 from amp_lessons._base.worker.client import Ended, Limits, Raised, Worker
 from amp_lessons._base.worker.host import Host, HostEndedError, host
 from amp_lessons._base.worker.plain import GarbledError, Handle, Other, decode, encode
@@ -247,6 +249,13 @@ def test_nothing_is_left_behind(own_host):
         assert not file.read().split()
 
 
+def test_several_threads_may_ask_a_host_that_starts():
+    mine = Host()
+    with ThreadPoolExecutor(4) as pool:
+        assert list(pool.map(lambda _: answer(mine, "return 1", limits=Limits(5.0)), range(4))) == [1] * 4
+    mine.close()
+
+
 def test_a_host_that_was_killed_says_so_and_another_one_comes():
     first = host(("json",))
     assert answer(first, "return 1", limits=Limits(5.0)) == 1
@@ -255,6 +264,17 @@ def test_a_host_that_was_killed_says_so_and_another_one_comes():
     with pytest.raises((HostEndedError, Ended)):
         answer(first, "return 1")
     assert answer(host(("json",)), "return 2", limits=Limits(5.0)) == 2
+
+
+def test_a_host_that_idles_ends_and_another_one_comes(monkeypatch):
+    code = f"import sys; sys.path[:] = {sys.path!r}; from amp_lessons._base.worker import serving as s; "
+    code += "s._IDLE_S = 0.5; s.main()"
+    idle = Host(command=lambda descriptor: [sys.executable, "-c", code, f"{descriptor}"])
+    monkeypatch.setattr(worker_host, "_hosts", {(): idle})
+    assert answer(host(), "return 1", limits=Limits(5.0)) == 1
+    assert idle.process.wait(60) == 0
+    assert answer(host(), "return 2", limits=Limits(5.0)) == 2
+    worker_host.close_all()
 
 
 def test_a_learner_that_kills_the_host_ends_nothing_but_its_own_check():
@@ -316,6 +336,18 @@ def test_an_interrupt_ends_the_check_and_the_next_one_works(solution):
         exercises.check(CODES, endless)
     timer.join()
     assert exercises.check(CODES, solution).passed
+
+
+def test_where_nothing_may_fork_checks_are_spawned(solution, monkeypatch):
+    monkeypatch.setenv(serving.SPAWNS, "1")
+    monkeypatch.setattr(worker_host, "_hosts", {})
+    assert answer(worker_host.host(), "import sys\nreturn sys.argv", limits=Limits(10.0)) == [
+        "-c"
+    ]  # not the host's
+    assert exercises.check(CODES, solution).passed
+    wrong = exercises.check(CODES, lambda bits, exponent_bits, mantissa_bits: sys.exit())
+    assert not wrong.passed
+    worker_host.close_all()
 
 
 def test_a_program_that_ends_takes_its_host_along():

@@ -32,7 +32,7 @@ class Connection:
 
     def __init__(self, control: socket.socket) -> None:
         self._control, self._buffer = control, b""
-        self._lock = threading.Lock()
+        self._lock = threading.RLock()
 
     def ask(self, word: str, *request: Any, ends: Sequence[int] = ()) -> int:
         """Send a request and return the number that answers it. Raises HostEndedError."""
@@ -64,11 +64,14 @@ class Host(Connection):
     """
 
     def __init__(
-        self, preload: tuple[str, ...] = (), command: Callable[[int], Sequence[str]] | None = None
+        self,
+        preload: tuple[str, ...] = (),
+        command: Callable[[int], Sequence[str]] | None = None,
+        start_s: float = _START_S,
     ) -> None:
         control, theirs = socket.socketpair()
         super().__init__(control)
-        self._owner = os.getpid()
+        self._owner, self._start_s = os.getpid(), start_s
         code = (
             f"import gc, sys; gc.disable(); sys.path[:] = {sys.path!r}; "
             "from amp_lessons._base.worker import serving; serving.main()"
@@ -89,13 +92,14 @@ class Host(Connection):
 
     def ask(self, word: str, *request: Any, ends: Sequence[int] = ()) -> int:
         """Send a request, once the host has started; return and raise as a connection does."""
-        if not self._ready:
-            self._control.settimeout(_START_S)
-            if self._line() != "ready":
-                raise HostEndedError("the process that hosts the workers did not start")
-            self._ready = True
-        self._control.settimeout(_START_S if word == "import" else _ANSWER_S)
-        return super().ask(word, *request, ends=ends)
+        with self._lock:
+            if not self._ready:
+                self._control.settimeout(self._start_s)
+                if self._line() != "ready":
+                    raise HostEndedError("the process that hosts the workers did not start")
+                self._ready = True
+            self._control.settimeout(_START_S if word == "import" else _ANSWER_S)
+            return super().ask(word, *request, ends=ends)
 
     def have_imported(self, name: str) -> None:
         """Let it import a module once, and warm up what that has to; raises as ``ask``."""

@@ -19,7 +19,7 @@ import sys
 import sysconfig
 import time
 import traceback
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import TracebackType
 from typing import Any, NoReturn
@@ -28,6 +28,7 @@ import torch
 
 from amp_lessons._base.worker.plain import HEAD, Handle, decode, encode, size
 
+SPAWNS = "AMP_LESSONS_SPAWN"  # set where a fork of a process that has imported PyTorch does not work
 _IDLE_S = 900.0  # after which a host ends, where nobody asks for anything
 _SAYS_WHERE_S = 0.2  # which a worker has before it is killed
 _GENERATIONS = 100  # of processes that a worker may leave behind, each ended once its parent is
@@ -66,6 +67,7 @@ def _host(descriptor: int, preload: tuple[str, ...]) -> NoReturn:
     _prctl(_SUBREAPER, 1)  # what a worker leaves behind becomes the host's to end
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # it is for whoever asked
     control = socket.socket(fileno=descriptor)
+    control.set_inheritable(False)
     control.sendall(b'"ready"\n')
     _Host(control).run()
     os._exit(0)
@@ -99,11 +101,11 @@ class _Host:
             return False
         word, *rest = json.loads(line)
         if word == "fork":
-            result = self._fork(control, lambda: _work(ends, *rest))
+            result = self._start(control, _work, ends, *rest)
         elif word == "judge":
-            result = self._fork_judge(control, rest, ends)
+            result = self._start_judge(control, rest, ends)
         elif word == "resident":
-            result = _resident(rest[0])
+            result = resident_bytes(rest[0])
         elif word == "import":
             result = _imported(rest[0])
         else:
@@ -114,37 +116,32 @@ class _Host:
             control.sendall(json.dumps(result).encode() + b"\n")
         return True
 
-    def _fork(self, control: socket.socket, work: Any, kept: socket.socket | None = None) -> int:
-        pid = os.fork()
-        if pid == 0:
-            for each in self._children:
-                if each is not kept:
-                    each.close()
-            try:
-                work()
-            finally:
-                os._exit(70)
+    def _start(self, control: socket.socket, work: Callable[..., None], ends: list[int], *args: Any) -> int:
+        """Let a function of this module work in a process of its own, with nothing open but ``ends``."""
+        if os.environ.get(SPAWNS):
+            for each in ends:
+                os.set_inheritable(each, True)
+            code = f"import sys; sys.path[:] = {sys.path!r}; from {__name__} import {work.__name__}; "
+            words = [sys.executable, "-c", f"{code}{work.__name__}({ends!r}, *{args!r})"]
+            pid = os.posix_spawn(sys.executable, words, os.environ)
+        else:
+            pid = os.fork()
+            if pid == 0:
+                try:
+                    for each in self._children:
+                        each.close()
+                    work(ends, *args)
+                finally:
+                    os._exit(70)
         self._children[control].add(pid)
         return pid
 
-    def _fork_judge(self, control: socket.socket, request: list[Any], ends: list[int]) -> int:
-        """Fork a judge, which asks this host for workers by a connection of its own."""
+    def _start_judge(self, control: socket.socket, request: list[Any], ends: list[int]) -> int:
+        """Start a judge, which asks this host for workers by a connection of its own."""
         ours, theirs = socket.socketpair()
-
-        def judge() -> None:
-            ours.close()
-            _prctl(_DIES_WITH_PARENT, signal.SIGKILL)
-            _prctl(_DUMPABLE, 0)  # a worker of the same account may not look into its memory
-            module, _, name = request[0].partition(":")
-            function = getattr(importlib.import_module(module), name)
-            channel = socket.socket(fileno=ends[0])
-            channel.sendall(json.dumps(function(theirs, channel, *request[1:])).encode())
-            channel.shutdown(socket.SHUT_WR)
-            os._exit(0)
-
-        pid = self._fork(control, judge)
-        theirs.close()
         self._children[ours] = set()
+        pid = self._start(control, _judge, [*ends, theirs.fileno()], *request)
+        theirs.close()
         return pid
 
     def _end(self, control: socket.socket, pid: int) -> int:
@@ -176,7 +173,7 @@ def _collect_no_more_of_this() -> None:
     gc.enable()
 
 
-def _resident(pid: int) -> int:
+def resident_bytes(pid: int) -> int:
     """Return the bytes of memory that a process holds, 0 where the system does not tell."""
     try:
         with open(f"/proc/{pid}/statm", encoding="ascii") as file:
@@ -219,6 +216,18 @@ def _wait(pid: int, how: int) -> tuple[int, int]:
         return os.waitpid(pid, how)
     except ChildProcessError:
         return pid, 0
+
+
+def _judge(ends: list[int], name: str, *request: Any) -> None:
+    """Let a function judge; what it returns is sent by the first of these ends, the other is to its host."""
+    _prctl(_DIES_WITH_PARENT, signal.SIGKILL)
+    _prctl(_DUMPABLE, 0)  # a worker of the same account may not look into its memory
+    module, _, function = name.partition(":")
+    channel, control = (socket.socket(fileno=each) for each in ends)
+    said = getattr(importlib.import_module(module), function)(control, channel, *request)
+    channel.sendall(json.dumps(said).encode())
+    channel.shutdown(socket.SHUT_WR)
+    os._exit(0)
 
 
 # --- the worker

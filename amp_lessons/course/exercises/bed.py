@@ -295,11 +295,11 @@ def examine(exercise_id: str, attempt: Any, cpu_s: float, seed: int | None = Non
     """
     seed = secrets.randbits(31) if seed is None else seed
     if not hasattr(os, "fork"):
-        return _unjudged(common_findings.NO_FORK)
+        return unjudged(common_findings.NO_FORK)
     try:
         pickle = bed_there.pickled(attempt)
     except Exception as error:
-        return _unjudged(_not_taken_along(error))
+        return unjudged(_not_taken_along(error))
     for _ in range(2):  # the host may have ended since, and a new one is at hand
         try:
             return _asked(exercise_id, attempt, pickle, cpu_s, seed)
@@ -308,7 +308,8 @@ def examine(exercise_id: str, attempt: Any, cpu_s: float, seed: int | None = Non
     return _asked(exercise_id, attempt, pickle, cpu_s, seed)
 
 
-def _unjudged(finding: Finding) -> dict[str, Any]:
+def unjudged(finding: Finding) -> dict[str, Any]:
+    """Return what ``judged`` does where nothing could be judged."""
     return {"findings": [astuple(finding)], "comparisons": [], "printed": "", "seed": None}
 
 
@@ -317,21 +318,30 @@ def _asked(exercise_id: str, attempt: Any, pickle: bytes, cpu_s: float, seed: in
     if exercise.meets_optimizers:
         hosts.have_imported(OPTIMIZERS_NEED)
     hosts.have_imported(f"amp_lessons.course.exercises.{exercise_id}.check")
+    message = json.dumps({"lines": _lines_of(attempt)}).encode() + b"\n" + pickle
+    return said_by_judge(f"{__name__}:judge", message, exercise_id, seed, cpu_s, exercise.meets_autocast)
+
+
+def said_by_judge(judge: str, message: bytes, *request: Any) -> dict[str, Any]:
+    """Return what ``judge``, "module:function", says in a process of its own. Raises HostEndedError.
+
+    It is given a way to its host, one by which ``message`` comes, and the ``request``.
+    """
+    hosts = host(PRELOAD)
     ours, theirs = socket.socketpair()
     with ours, theirs:
-        cuda = exercise.meets_autocast
-        request = "amp_lessons.course.exercises.bed:judge", exercise_id, seed, cpu_s, cuda
-        pid = hosts.ask("judge", *request, ends=[theirs.fileno()])
+        pid = hosts.ask("judge", judge, *request, ends=[theirs.fileno()])
         theirs.close()
         try:
-            ours.sendall(json.dumps({"lines": _lines_of(attempt)}).encode() + b"\n" + pickle)
+            ours.sendall(message)
             ours.shutdown(socket.SHUT_WR)
             answer = b"".join(iter(lambda: ours.recv(1 << 16), b""))
         finally:
             hosts.ask("end", pid)
     if not answer:
         raise HostEndedError("the judge has ended without a word")
-    return json.loads(answer)
+    said: dict[str, Any] = json.loads(answer)
+    return said
 
 
 def _not_taken_along(error: Exception) -> Finding:

@@ -5,7 +5,7 @@ from .grades import Graded as Graded
 from .grades import Grades as Grades
 from .grades import file_name as file_name
 from .grades import page as page
-from .grading import Terms as Terms
 from .grading import grade as grade
 from .grading import grade_notebook as grade_notebook
-from .processes import Limits as Limits
+from .judging import Terms as Terms
+from .wall import Limits as Limits

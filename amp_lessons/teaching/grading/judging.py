@@ -1,58 +1,60 @@
-"""Judge one attempt: in this process, which asks the one that the attempt is in, behind a wall."""
+"""Judge one attempt: in a process of its own, which asks the one that the attempt is in, behind a wall."""
 
 from __future__ import annotations
 
 import secrets
-from dataclasses import dataclass
+import socket
+from dataclasses import astuple, dataclass, field
+from typing import Any
 
 from amp_lessons._base.worker import client as worker
+from amp_lessons._base.worker.host import HostEndedError
 from amp_lessons.audit.findings import failed
 from amp_lessons.course.exercises import bed, checking, shelf
-from amp_lessons.course.exercises.exercise import Exercise
 from amp_lessons.course.exercises.report.results import Report
-from amp_lessons.teaching.grading.processes import EndedError, Limits, walled_host
+from amp_lessons.teaching.grading.wall import EndedError, Limits, Wall, standing, walled_host
 
 _FILE = "<submission>"  # as the worker calls it in which the source is defined
+_HINT = "run the notebook from top to bottom in a fresh kernel, and check again"
 
 
 @dataclass(frozen=True)
-class Task:
-    """An attempt to judge: of which exercise, its source, within what."""
+class Terms:
+    """How to grade: within which time and limits, how many attempts at once, and whether without a wall, too.
 
-    exercise_id: str
-    source: str
-    limit_s: float
-    limits: Limits
+    ``limit_s`` is the time of one check in seconds. ``unprotected`` says that learners' code may run where
+    nothing stands between it and what this account may read and write.
+    """
+
+    limit_s: float = 20.0
+    limits: Limits = field(default_factory=Limits)
+    jobs: int = 1
+    unprotected: bool = False
 
 
-def judged(task: Task) -> Report:
+def judged(exercise_id: str, source: str, terms: Terms) -> Report:
     """Return the report on an attempt, whatever it does."""
-    exercise = shelf.find(task.exercise_id)
+    request = exercise_id, standing().program, terms.limit_s, *astuple(terms.limits)
     try:
-        return _asked(exercise, task)
-    except EndedError as error:
-        return _rejected(
-            exercise, "process_ended", f"there is no answer from the code that was handed in: {error}"
-        )
+        said = bed.said_by_judge(f"{__name__}:judge", source.encode("utf-8", "replace"), *request)
+    except HostEndedError:
+        said = bed.unjudged(failed("checker_failed", "the process that judged it has ended", _HINT))
+    return checking.reported(shelf.find(exercise_id), said)
 
 
-def not_judged(task: Task) -> Report:
-    """Return the report on an attempt that ended the process of its judge, which it should not be able to."""
-    return _rejected(
-        shelf.find(task.exercise_id), "checker_failed", "the process that judged it has ended, twice"
-    )
-
-
-def _asked(exercise: Exercise, task: Task) -> Report:
+def judge(
+    control: socket.socket, channel: socket.socket, exercise_id: str, wall: str, limit_s: float, *limits: Any
+) -> dict[str, Any]:
     """Judge from here an attempt that is in a worker behind the wall, by the exercise's own judge."""
-    limits = worker.Limits(task.limit_s, task.limits.memory_bytes)
-    payload = {"source": task.source, "names": list(exercise.names), "lines": {_FILE: task.source}}
+    control.close()  # to the host that has forked this process; the attempt has one of its own
+    source = channel.makefile("rb").read().decode("utf-8")
+    exercise, allowed = shelf.find(exercise_id), Limits(*limits)
+    payload = {"source": source, "names": list(exercise.names), "lines": {_FILE: source}}
     preload = (bed.OPTIMIZERS_NEED,) if exercise.meets_optimizers else ()
-    with walled_host(task.limits, task.limits.start_s + limits.wall_s, preload) as hosts:
-        said = bed.judged(exercise.id, hosts, payload, limits, secrets.randbits(31), exercise.meets_autocast)
-    return checking.reported(exercise, said)
-
-
-def _rejected(exercise: Exercise, code: str, message: str) -> Report:
-    hint = "run the notebook from top to bottom in a fresh kernel, and check again"
-    return Report(exercise.id, exercise.title, (failed(code, message, hint),))
+    each, seed = worker.Limits(limit_s, allowed.memory_bytes), secrets.randbits(31)
+    try:
+        with walled_host(Wall(wall), allowed, preload) as hosts:
+            return bed.judged(exercise_id, hosts, payload, each, seed, exercise.meets_autocast)
+    except EndedError as error:
+        message = f"there is no answer from the code that was handed in: {error}"
+        return bed.unjudged(failed("process_ended", message, _HINT))

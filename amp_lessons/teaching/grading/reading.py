@@ -8,17 +8,22 @@ from __future__ import annotations
 
 import ast
 import builtins
+import contextlib
+import functools
 import json
 import re
 import symtable
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
-from typing import Any, Literal, TypeAlias
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
 
-State = Literal["written", "stub", "missing", "not python"]
-Wanted: TypeAlias = dict[str, Any]  # id, names, stub, solutions, lesson: what the reading process is told
+from amp_lessons.course.exercises import shelf
+from amp_lessons.course.exercises.exercise import Exercise, cell_id
 
 _CHECK = re.compile(r"""\bcheck\(\s*["'](\w+)["']""")
+_DEFINITION = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef, ast.Import, ast.ImportFrom)
+_NOT_PYTHON = (SyntaxError, ValueError, RecursionError, MemoryError)
 _SAID = re.compile(r": (passed|not passed|not attempted yet)")
 
 
@@ -26,102 +31,114 @@ _SAID = re.compile(r": (passed|not passed|not attempted yet)")
 class Found:
     """What a notebook holds of one exercise.
 
-    ``source`` is all that the attempt needs, ``remarks`` say what is conspicuous; ``stored`` is the verdict
-    below the check in the notebook, "" for none.
+    ``state`` is "written", "stub", "missing" or "not python". ``source`` is all that the attempt needs,
+    ``remarks`` say what is conspicuous; ``stored`` is the verdict below the check, "" for none.
     """
 
     exercise_id: str
-    state: State
+    state: str
     source: str = ""
     remarks: tuple[str, ...] = ()
     stored: str = ""
 
 
-def lessons_in(text: str, wanted: Sequence[Wanted]) -> set[str]:
-    """Return the lessons of which the notebook has cells. Raises UnreadableNotebookError."""
-    cells = cells_of(text)
-    return {each["lesson"] for each in wanted if any(_belongs(cell, each["id"]) for cell in cells)}
+def read(paths: Sequence[str], exercise_ids: Sequence[str]) -> dict[str, Any]:
+    """Read the notebooks of one learner: of which "lessons" they are, what is "found", and their "problems".
 
-
-def attempts_in(text: str, wanted: Sequence[Wanted]) -> list[Found]:
-    """Return what the notebook holds of each exercise. Raises UnreadableNotebookError."""
-    cells = cells_of(text)
-    return [_found(cells, each) for each in wanted]
+    Of several attempts at an exercise the first one counts.
+    """
+    lessons: set[str] = set()
+    found: dict[str, Found] = {}
+    problems = []
+    for path in map(Path, paths):
+        try:
+            cells = cells_of(path.read_text("utf-8", errors="replace"))
+        except (UnreadableNotebookError, OSError) as error:
+            problems.append(f"{path.name}: {error}")
+            continue
+        wanted = list(map(shelf.find, exercise_ids))
+        here = {each.lesson for each in wanted if any(_belongs(cell, each.id) for cell in cells)}
+        lessons |= here
+        for each in (found_of(cells, exercise) for exercise in wanted if exercise.lesson in here):
+            if each.exercise_id not in found or found[each.exercise_id].state != "written":
+                found[each.exercise_id] = each
+            elif each.state == "written":
+                problems.append(f"{path.name}: a second attempt at {each.exercise_id}, which was left out")
+    return {"lessons": list(lessons), "found": list(map(asdict, found.values())), "problems": problems}
 
 
 def _belongs(cell: Cell, exercise_id: str) -> bool:
-    ids = [f"{exercise_id.replace('_', '-')}-{part}" for part in ("stub", "check")]
-    return cell.id in ids or exercise_id in _CHECK.findall(cell.source)
+    return cell.id in (cell_id(exercise_id, "stub"), cell_id(exercise_id, "check")) or _checks(
+        cell, exercise_id
+    )
 
 
-def _found(cells: list[Cell], wanted: Wanted) -> Found:
-    checks = [place for place, cell in enumerate(cells) if _is_check(cell, wanted["id"])]
-    stored = _stored(cells, checks)
-    remarks = tuple(_about_checks(cells, checks, wanted))
-    definition = _definition(cells, checks, wanted)
-    if definition is None:
-        broken = any(_belongs(cell, wanted["id"]) and not cell.is_python for cell in cells)
-        return Found(wanted["id"], "not python" if broken else "missing", "", remarks, stored)
-    own = [each for each in definition if bound(each) & set(wanted["names"])]
-    if same_code(own, wanted["stub"]):
-        return Found(wanted["id"], "stub", "", remarks, stored)
-    if same_as_any(own, wanted["solutions"]):
-        remarks += ("the code is the card's solution, or one of its other ways, but for names and words",)
-    source = "\n".join(ast.unparse(ast.fix_missing_locations(each)) for each in definition) + "\n"
-    return Found(wanted["id"], "written", source, remarks, stored)
-
-
-def _is_check(cell: Cell, exercise_id: str) -> bool:
+def _checks(cell: Cell, exercise_id: str) -> bool:
     """Whether the cell calls the check; one that only has the check's id may hold anything by now."""
     return exercise_id in _CHECK.findall(cell.source)
 
 
-def _definition(cells: list[Cell], checks: list[int], wanted: Wanted) -> list[ast.stmt] | None:
-    """Return what defines the attempt: as it stood above the last check, or else wherever it stands."""
-    for end in (*([checks[-1] + 1] if checks else []), len(cells)):
-        statements = [each for cell in cells[:end] for each in cell.statements]
-        known = set().union(*map(bound, statements)) if statements else set()
-        if known.issuperset(wanted["names"]):
-            definition = needed(wanted["names"], statements)
-            own = [each for each in definition if bound(each) & set(wanted["names"])]
-            if end == len(cells) or not same_code(own, wanted["stub"]):
-                return definition
-    return None
-
-
-def _stored(cells: list[Cell], checks: list[int]) -> str:
-    """Return the verdict that the notebook shows below the last check."""
+def found_of(cells: list[Cell], exercise: Exercise) -> Found:
+    """Return what the cells hold of an exercise."""
+    checks = [place for place, cell in enumerate(cells) if _checks(cell, exercise.id)]
     said = [_SAID.search(cells[place].shown) for place in checks]
-    return next((found[1] for found in reversed(said) if found), "")
+    stored = next((each[1] for each in reversed(said) if each), "")
+    remarks = tuple(_about_checks(cells, checks, exercise))
+    definition = _definition(cells, checks, exercise)
+    if definition is None:
+        broken = any(_belongs(cell, exercise.id) and cell.tree is None for cell in cells)
+        names = " and ".join(exercise.names)
+        remarks += (f"cells mention the exercise, and nothing was found that defines {names}",)
+        return Found(exercise.id, "not python" if broken else "missing", "", remarks, stored)
+    own = [each for each in definition if bound(each) & set(exercise.names)]
+    if same_as_any(own, [exercise.stub], least=0):
+        return Found(exercise.id, "stub", "", remarks, stored)
+    if same_as_any(own, [exercise.solution_source, *(way.source for way in exercise.other_ways)]):
+        remarks += ("the code is the card's solution, or one of its other ways, but for names and words",)
+    source = "\n".join(ast.unparse(ast.fix_missing_locations(each)) for each in definition) + "\n"
+    return Found(exercise.id, "written", source, remarks, stored)
 
 
-def _about_checks(cells: list[Cell], checks: list[int], wanted: Wanted) -> Iterator[str]:
-    wanted_id = f"{wanted['id'].replace('_', '-')}-check"
-    original = [cell for cell in cells if cell.id == wanted_id]
+def _about_checks(cells: list[Cell], checks: list[int], exercise: Exercise) -> Iterator[str]:
+    original = [cell for cell in cells if cell.id == cell_id(exercise.id, "check")]
+    as_it_came = _plain(f'views.check("{exercise.id}", {", ".join(exercise.names)})')
     if not checks:
         yield "the cell with the check was removed, or calls it no more"
-    elif original and not any(_plain(cell.source) == _plain(wanted["check"]) for cell in original):
+    elif original and not any(_plain(cell.source) == as_it_came for cell in original):
         yield f"the cell with the check was changed: {original[0].source.strip()[:120]}"
 
 
 def _plain(source: str) -> str:
-    return re.sub(r"\s+|#.*", "", source).replace("'", '"')
+    return re.sub(r"[\s()]+|#.*", "", source).replace("'", '"')
+
+
+def _definition(cells: list[Cell], checks: list[int], exercise: Exercise) -> list[ast.stmt] | None:
+    """Return what defines the attempt: as it stood above the last check, or else wherever it stands."""
+    names = set(exercise.names)
+    for end in (*([checks[-1] + 1] if checks else []), len(cells)):
+        statements = [each for cell in cells[:end] for each in cell.tree or ()]
+        known = {name for each in statements for name in bound(each)}
+        if known >= names:
+            below = [each for cell in cells[end:] for each in cell.tree or ()]
+            statements += [each for each in below if not bound(each) & known]
+            definition = needed(names, statements)
+            own = [each for each in definition if bound(each) & names]
+            if end == len(cells) or not same_as_any(own, [exercise.stub], least=0):
+                return definition
+    return None
 
 
 _TOO_SHORT_TO_TELL = 60  # nodes of a tree: so little code comes out alike by itself
 
 
-def same_as_any(statements: Sequence[ast.stmt], sources: Iterable[str]) -> bool:
-    """Whether the statements are one of ``sources``; of very short code nobody can say so."""
-    shape = _shape(statements)
-    if shape.count("(") < _TOO_SHORT_TO_TELL:
-        return False
-    return any(shape == _shape(ast.parse(source).body) for source in sources)
-
-
-def same_code(one: Sequence[ast.stmt], source: str) -> bool:
-    """Whether the statements do what the unchanged ``source`` does."""
-    return _shape(one) == _shape(ast.parse(source).body)
+def same_as_any(own: Sequence[ast.stmt], sources: Iterable[str], least: int = _TOO_SHORT_TO_TELL) -> bool:
+    """Whether the statements do what one of ``sources`` does; of fewer nodes than ``least``, no."""
+    shape = _shape(own)
+    shapes = []
+    for source in sources:
+        with contextlib.suppress(SyntaxError):  # another way may be a part of something
+            shapes.append(_shape(ast.parse(source).body))
+    return shape.count("(") >= least and shape in shapes
 
 
 def _shape(statements: Sequence[ast.stmt]) -> str:
@@ -131,7 +148,8 @@ def _shape(statements: Sequence[ast.stmt]) -> str:
     tree = ast.parse("\n".join(map(ast.unparse, own)))
     for node in ast.walk(tree):
         if isinstance(node, ast.FunctionDef | ast.ClassDef | ast.AsyncFunctionDef):
-            _drop_docstring(node)
+            words = ast.get_docstring(node) is not None
+            node.body = node.body[words:] or [ast.Pass()]
     for node in ast.walk(tree):
         for field in ("id", "arg", "name"):
             name = getattr(node, field, None)
@@ -140,33 +158,69 @@ def _shape(statements: Sequence[ast.stmt]) -> str:
     return ast.dump(tree)
 
 
-def _drop_docstring(node: ast.FunctionDef | ast.ClassDef | ast.AsyncFunctionDef) -> None:
-    first = node.body[0]
-    if (
-        isinstance(first, ast.Expr)
-        and isinstance(first.value, ast.Constant)
-        and isinstance(first.value.value, str)
-    ):
-        node.body = node.body[1:] or [ast.Pass()]
-
-
 def needed(names: Iterable[str], statements: Sequence[ast.stmt]) -> list[ast.stmt]:
     """Return the statements, in their order, without which ``names`` could not be defined and used.
 
-    Of several that bind a name the last counts, as in a notebook that was run from top to bottom. What a
-    statement does to an object without binding a name (``table.append(1)``) is not followed.
+    Those are the last that binds a name anew, as in a notebook that was run from top to bottom, and what
+    binds it again or changes its object afterwards (``table[k] = 1`` in a loop, ``table.append(1)``,
+    ``Scaler.step = step``): tried, for it may rest on what was left out. Modules are left as they are.
     """
     single = [part for statement in statements for part in _parts(statement)]
-    binding = {name: place for place, statement in enumerate(single) for name in bound(statement)}
-    kept: set[int] = set()
-    waiting = list(names)
+    history: dict[str, list[tuple[int, str]]] = {}  # of each name: where it is bound or changed, and how
+    for place, statement in enumerate(single):
+        for name in bound(statement):
+            anew = isinstance(statement, ast.Assign | ast.AnnAssign) and name not in _mentioned(statement)
+            how = "anew" if anew or isinstance(statement, _DEFINITION) else "again"
+            history.setdefault(name, []).append((place, how))
+        for name in (_changed(statement) & history.keys()) - bound(statement):
+            if not isinstance(single[history[name][-1][0]], ast.Import | ast.ImportFrom):
+                history[name].append((place, "changed"))
+    kept: dict[int, str] = {}
+    waiting, known = [(name, len(single)) for name in names], set[tuple[str, int]]()
     while waiting:
-        place = binding.get(waiting.pop())
-        if place is None or place in kept:
+        name, end = waiting.pop()
+        if (name, end) in known or name not in history:
             continue
-        kept.add(place)
-        waiting += _mentioned(single[place])
-    return [single[place] for place in sorted(kept)]
+        known.add((name, end))
+        made = [each for each in history[name] if each[0] < end] or history[name]
+        first = max((i for i, (_, how) in enumerate(made) if how == "anew"), default=0)
+        for place, how in made[first:]:
+            kept[place] = how if kept.get(place, "changed") == "changed" else kept[place]
+            later = isinstance(single[place], _DEFINITION)  # a body runs with what its names are at the end
+            waiting += [(each, len(single) if later else place) for each in _mentioned(single[place])]
+    return [
+        _tried(single[place]) if how == "changed" else single[place] for place, how in sorted(kept.items())
+    ]
+
+
+def _changed(statement: ast.stmt) -> set[str]:
+    """Return the names whose objects a statement changes, as far as that can be seen."""
+    found: set[str] = set()
+    for node in ast.walk(statement) if not isinstance(statement, _DEFINITION) else ():
+        if isinstance(node, ast.Attribute | ast.Subscript) and not isinstance(node.ctx, ast.Load):
+            found.add(_root(node))
+        elif isinstance(node, ast.Expr) and isinstance(node.value, ast.Call):
+            of = node.value.func
+            if isinstance(of, ast.Attribute):
+                found.add(_root(of))
+            elif isinstance(of, ast.Name) and of.id == "setattr" and node.value.args:
+                found.add(_root(node.value.args[0]))
+    return found
+
+
+def _root(node: ast.expr) -> str:
+    """Return the name that stands before attributes and indices; "" for none, and for a function's own."""
+    start = node
+    while isinstance(start, ast.Attribute | ast.Subscript):
+        start = start.value
+    return start.id if isinstance(start, ast.Name) else ""
+
+
+def _tried(statement: ast.stmt) -> ast.stmt:
+    (attempt,) = ast.parse("try:\n    pass\nexcept Exception:\n    pass").body
+    assert isinstance(attempt, ast.Try)
+    attempt.body = [statement]
+    return attempt
 
 
 def _parts(statement: ast.stmt) -> list[ast.stmt]:
@@ -205,7 +259,10 @@ def _inner(table: symtable.SymbolTable) -> Iterable[symtable.SymbolTable]:
         yield from _inner(child)
 
 
-_MAGIC = re.compile(r"^(\s*)[%!?].*$|^(\s*)\S.*\?$", re.MULTILINE)
+_CELL_MAGIC = re.compile(r"\s*%%(\w+).*\n?")
+_MAGIC = re.compile(
+    r"^([ \t]*)([\w, ]+=[ \t]*)?(?:[%!?].*|[\w.]+\?+)$", re.MULTILINE
+)  # what it says is empty
 
 
 class UnreadableNotebookError(ValueError):
@@ -220,33 +277,21 @@ class Cell:
     source: str
     shown: str
 
-    @property
-    def statements(self) -> list[ast.stmt]:
-        """What the cell does, statement by statement; nothing of a cell that is not Python."""
-        try:
-            return ast.parse(self.code).body
-        except (SyntaxError, ValueError, RecursionError, MemoryError):
-            return []
-
-    @property
-    def is_python(self) -> bool:
-        """Whether it can be parsed."""
-        try:
-            ast.parse(self.code)
-        except (SyntaxError, ValueError, RecursionError, MemoryError):
-            return False
-        return True
-
-    @property
-    def code(self) -> str:
-        """The source, with nothing in place of what is IPython's and not Python's."""
-        if self.source.lstrip().startswith("%%"):
-            return ""
-        try:
-            ast.parse(self.source)
-        except (SyntaxError, ValueError, RecursionError, MemoryError):
-            return _MAGIC.sub(lambda found: (found[1] or found[2] or "") + "pass", self.source)
-        return self.source
+    @functools.cached_property
+    def tree(self) -> list[ast.stmt] | None:
+        """What the cell does, statement by statement; None for a cell that is neither Python nor IPython."""
+        with contextlib.suppress(*_NOT_PYTHON):
+            return ast.parse(self.source).body
+        magic = _CELL_MAGIC.match(self.source)
+        if magic:  # of time, capture and the like the body is run; another's is text, and mostly no Python
+            body = "" if magic[1] in ("writefile", "file") else self.source[magic.end() :]
+            return Cell(self.id, body, "").tree
+        plain = _MAGIC.sub(
+            lambda found: f"{found[1]}{found[2]}[]" if found[2] else f"{found[1]}pass", self.source
+        )
+        with contextlib.suppress(*_NOT_PYTHON):
+            return ast.parse(plain).body
+        return None
 
 
 def cells_of(text: str) -> list[Cell]:

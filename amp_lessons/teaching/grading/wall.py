@@ -1,208 +1,268 @@
-"""Build walls around this process, then become the program that is to run between them.
+"""The system's wall between a submission and the teacher's account: Docker, Podman or bubblewrap.
 
-It runs as a script, with the standard library alone, in a process that has no threads yet. Under Linux, by
-root or where unprivileged user namespaces are allowed, the program gets a file system of its own, in which
-there is Python, the course and an empty ``/tmp`` and nothing else, all read-only but the last; it sees no
-other process, no network, and cannot gain privileges. Elsewhere only limits hold.
+Behind it there is Python, the course without its answers and an empty ``/tmp``: no other file of this
+machine, no other process, no network, no privilege. What is let in stands here; how it holds is the wall's.
 """
 
 from __future__ import annotations
 
-import ctypes
-import fcntl
-import json
+import contextlib
+import functools
 import os
-import resource
+import shutil
+import signal
 import socket
-import struct
+import subprocess
 import sys
-from typing import Any, NoReturn
+import tempfile
+import threading
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
 
-_NEW_MOUNTS, _NEW_UTS, _NEW_IPC = 0x00020000, 0x04000000, 0x08000000
-_NEW_USER, _NEW_PIDS, _NEW_NETWORK = 0x10000000, 0x20000000, 0x40000000
-_READ_ONLY, _NO_SUID, _REMOUNT, _BIND, _RECURSIVE, _PRIVATE = 1, 2, 32, 4096, 16384, 1 << 18
-_DETACH = 2
-_DIES_WITH_PARENT, _BOUNDING_DROP, _NO_NEW_PRIVILEGES = 1, 24, 38
-_SIGKILL = 9
-_SET_FLAGS_OF_INTERFACE, _UP_AND_RUNNING = 0x8914, 0x41
-_SYSTEM = (
-    "/usr",
-    "/lib",
-    "/lib64",
-    "/bin",
-    "/etc/ld.so.cache",
-    "/etc/alternatives",
-    "/sys/devices/system/cpu",
-)
-_PLACES = (
-    "/mnt",
-    "/media",
-    "/srv",
-    "/var/tmp",
-    "/tmp",
-)  # one becomes the new root; what lies there is covered
-_DEVICES = ("/dev/null", "/dev/zero", "/dev/random", "/dev/urandom")
+import amp_lessons
+from amp_lessons._base.worker.host import ENVIRONMENT, Host, HostEndedError
+from amp_lessons._base.worker.serving import resident_bytes
+
+_PACKAGE = Path(amp_lessons.__file__).resolve().parent
+_SYSTEM = ("/usr", "/lib", "/lib64", "/bin", "/etc/ld.so.cache", "/etc/alternatives")
+_PACKAGES = [path for path in sys.path if path.endswith(("site-packages", "dist-packages"))]
+_ROOMS = ("exercises", "interview")  # of which nothing is to be seen but what has to run beside an attempt
+_HIDDEN = [  # in a course that is installed beside this one, too
+    package / "course" / room
+    for package in {_PACKAGE, *(Path(path, "amp_lessons") for path in _PACKAGES)}
+    for room in _ROOMS
+    if (package / "course" / room).exists()
+]
+_ROOM_FOR_FILES = 256 * 2**20  # bytes: files in memory are nobody's process
+_PROCESSORS = "/sys/devices/system/cpu"  # where PyTorch asks what they can do
+_IMAGE = "amp-lessons-empty"
 _THREADS_EACH = 4  # the system counts threads where it limits processes
-_ROOM_FOR_FILES = "size=256m,mode=1777"
-
-_libc: Any = ctypes.CDLL(None, use_errno=True)
+_LOOK_EVERY_S, _START_S = 0.2, 60.0
 
 
-def main() -> None:
-    """Do what the options in ``sys.argv[1]``, JSON, say; ``python`` becomes ``module``."""
-    options = json.loads(sys.argv[1])
-    if sys.platform == "linux":
-        _libc.prctl(_DIES_WITH_PARENT, _SIGKILL, 0, 0, 0)
-    if options["apart"]:
-        _set_apart(options)
-    _limit(options)
-    boot = "import gc, sys, runpy; gc.disable(); "  # until all is imported: a host turns it on again
-    boot += f"sys.path[:0] = {options['path']!r}; sys.argv[1:] = {options['arguments']!r}; "
-    boot += f"runpy.run_module({options['module']!r}, run_name='__main__', alter_sys=False)"
-    os.chdir(options["home"])
-    os.execve(options["python"], [options["python"], "-I", "-c", boot], options["environment"])
+@dataclass(frozen=True)
+class Limits:
+    """What an attempt may take: memory of all its processes, how many they are, how long it may start."""
+
+    memory_bytes: int = 4 * 2**30
+    processes: int = 64
+    start_s: float = 120.0
 
 
-def _set_apart(options: dict[str, Any]) -> None:
-    """Go on in namespaces of its own, as their first process, while this one waits for its end."""
-    user, group = os.geteuid(), os.getegid()
-    spaces = _NEW_MOUNTS | _NEW_UTS | _NEW_IPC | _NEW_PIDS | _NEW_NETWORK | (_NEW_USER if user else 0)
-    _must(_libc.unshare(spaces))
-    if user:
-        for name, text in (
-            ("setgroups", "deny"),
-            ("uid_map", f"{user} {user} 1"),
-            ("gid_map", f"{group} {group} 1"),
-        ):
-            with open(f"/proc/self/{name}", "w") as file:
-                file.write(text)
-    first = os.fork()
-    if first:
-        _wait_for(first)
-    _libc.prctl(_DIES_WITH_PARENT, _SIGKILL, 0, 0, 0)
-    _raise_loopback()
-    _furnish(options["seen"], options["hidden"], options["shown"])
-    _give_up_privileges(None if user else options["user"])
+class EndedError(Exception):
+    """What is behind the wall has no answer: its text says what became of it."""
 
 
-def _wait_for(child: int) -> NoReturn:
-    """Close what the child alone is to hold, and end as it does."""
-    os.closerange(3, 256)
-    _, status = os.waitpid(child, 0)
-    os._exit(os.waitstatus_to_exitcode(status) & 0xFF)
+@dataclass(frozen=True)
+class Wall:
+    """A wall by its program: "docker", "podman" or "bwrap"; "" is none."""
+
+    program: str
+
+    def __str__(self) -> str:
+        if not self.program:
+            return (
+                "Nothing stands between a submission and your account: this machine has no Docker, Podman or "
+                "bubblewrap (0.7 or newer) that works for you. Learners' code runs under limits of time and "
+                "memory, but with the network, and with what your account may read and write."
+            )
+        return (
+            f"Learners' code ran behind a wall of {self.program}: without network and privileges, with no "
+            "file to see but Python's and the course's, and no process but its own."
+        )
+
+    @property
+    def is_container(self) -> bool:
+        """Whether a container is started, which inherits nothing."""
+        return self.program in ("docker", "podman")
+
+    def words(self, limits: Limits, home: str) -> list[str]:
+        """Return the words of a command line before those of the program that is to run behind it.
+
+        ``home`` is a folder as ``_home`` makes it, which without a wall is the program's own.
+        """
+        words: list[str] = []
+        if self.program == "bwrap":
+            words = _bubblewrap(limits, home)
+        elif self.is_container:
+            words = _container(self.program, limits, home)
+        at = "/tmp" if self.program else home
+        # Nothing of the grader's own: no token, no progress.
+        variables = {**ENVIRONMENT, "PATH": "/usr/bin:/bin", "HOME": at, "USER": "learner"}
+        variables |= {"AMP_LESSONS_HOME": f"{at}/progress", "MPLBACKEND": "agg"}
+        return [*words, "/usr/bin/env", "-i", *(f"{name}={value}" for name, value in variables.items())]
+
+    def works(self) -> bool:
+        """Whether Python and the course can be had behind it, for whoever grades."""
+        if not shutil.which(self.program):
+            return False
+        with _home() as home:
+            if self.is_container and not _ended_well([self.program, "image", "inspect", _IMAGE]):
+                _ended_well([self.program, "import", "-", _IMAGE], bytes(10240))  # an archive of no files
+            return _ended_well([*self.words(Limits(), home), *_python("import amp_lessons")])
 
 
-def _raise_loopback() -> None:
-    """Bring the loopback interface up, the only one: ranks of one exercise reach each other over it."""
-    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as any_socket:
-        fcntl.ioctl(any_socket, _SET_FLAGS_OF_INTERFACE, struct.pack("16sH14x", b"lo", _UP_AND_RUNNING))
+def _seen(home: str) -> dict[str, str]:
+    """Return what is to be seen, all of it read-only: which path is there in the place of which."""
+    wanted = (*_SYSTEM, sys.base_prefix, sys.prefix, *_PACKAGES, str(_PACKAGE))
+    seen = {path: path for path in wanted if os.path.exists(path)}
+    return seen | {str(each): f"{home}/{each.name}" for each in _HIDDEN}
 
 
-def _furnish(seen: list[str], hidden: list[str], shown: list[str]) -> None:
-    """Make a new root with what is to be seen, read-only, and leave the old one."""
-    _mount(None, "/", None, _RECURSIVE | _PRIVATE)
-    root = next(
-        path for path in _PLACES if os.path.isdir(path) and not any(_is_in(path, each) for each in seen)
-    )
-    _mount("tmpfs", root, "tmpfs", _NO_SUID, "size=1m,mode=755")
-    for path in ("/tmp", "/dev/shm", "/proc", "/old"):
-        os.makedirs(root + path)
+def _bubblewrap(limits: Limits, home: str) -> list[str]:
+    words = ["bwrap", "--unshare-all", "--cap-drop", "ALL", "--as-pid-1", "--die-with-parent"]
+    words += ["--proc", "/proc", "--dev", "/dev", "--ro-bind-try", _PROCESSORS, _PROCESSORS]
     for path in ("/tmp", "/dev/shm"):
-        _mount("tmpfs", root + path, "tmpfs", _NO_SUID, _ROOM_FOR_FILES)
-    for path in (*_SYSTEM, *_DEVICES, *seen):
-        _show(path, root)
-    for path in hidden:
-        if os.path.isdir(root + path):
-            _hide(path, root, [each for each in shown if each.startswith(path + os.sep)])
-    _mount("proc", root + "/proc", "proc", _NO_SUID)
-    _must(_libc.pivot_root(root.encode(), (root + "/old").encode()))
-    os.chdir("/")
-    _must(_libc.umount2(b"/old", _DETACH))
-    os.rmdir("/old")
-    _mount(None, "/", None, _REMOUNT | _BIND | _READ_ONLY)
+        words += ["--size", f"{_ROOM_FOR_FILES}", "--tmpfs", path]
+    for path, source in _seen(home).items():
+        words += ["--ro-bind", source, path]
+    return [*words, "--remount-ro", "/", "--", "prlimit", f"--nproc={_THREADS_EACH * limits.processes}"]
 
 
-def _hide(path: str, root: str, shown: list[str]) -> None:
-    """Cover a package with an empty one, in which these modules of it alone are left."""
-    texts = {}
-    for each in shown:
-        with open(root + each, "rb") as file:
-            texts[each] = file.read()
-    _mount("tmpfs", root + path, "tmpfs", _NO_SUID, "size=1m,mode=755")
-    for each, text in texts.items():
-        folder = os.path.dirname(root + each)
-        os.makedirs(folder, exist_ok=True)
-        while len(folder) >= len(root + path):
-            os.close(os.open(os.path.join(folder, "__init__.py"), os.O_CREAT, 0o644))
-            folder = os.path.dirname(folder)
-        with open(root + each, "wb") as file:
-            file.write(text)
-    _mount(None, root + path, None, _REMOUNT | _BIND | _READ_ONLY)
+def _container(program: str, limits: Limits, home: str) -> list[str]:
+    words = [program, "run", "--rm", f"--name={_name(home)}", "--network=none", "--cap-drop=ALL"]
+    words += ["--security-opt=no-new-privileges", "--security-opt=label=disable", "--read-only"]
+    words += ["--user=65534:65534", f"--memory={limits.memory_bytes}", f"--memory-swap={limits.memory_bytes}"]
+    words += [f"--pids-limit={_THREADS_EACH * limits.processes}", f"--shm-size={_ROOM_FOR_FILES}"]
+    words += [f"--tmpfs=/tmp:size={_ROOM_FOR_FILES},mode=1777"]
+    for path, source in {**_seen(home), home: home}.items():
+        words += [f"--mount=type=bind,source={source},target={path},readonly"]
+    return [*words, _IMAGE]
 
 
-def _is_in(folder: str, path: str) -> bool:
-    return os.path.commonpath([folder, os.path.realpath(path)]) == folder
+def _name(home: str) -> str:
+    return Path(home).parent.name
 
 
-def _show(path: str, root: str) -> None:
-    target = root + path
-    if not os.path.exists(path) or os.path.lexists(target):
-        return
-    os.makedirs(os.path.dirname(target), exist_ok=True)
-    if os.path.islink(path):
-        os.symlink(os.readlink(path), target)
-        return
-    if os.path.isdir(path):
-        os.makedirs(target, exist_ok=True)
-    else:
-        os.close(os.open(target, os.O_CREAT))
-    _mount(path, target, None, _BIND | _RECURSIVE)
-    if not path.startswith("/dev/"):
-        _make_read_only(target)
+@contextlib.contextmanager
+def _home() -> Iterator[str]:
+    """Make a folder that a container's user may enter, and nobody else here.
+
+    In it lies what is seen in place of what is hidden.
+    """
+    with tempfile.TemporaryDirectory(prefix="amp-lessons-grading-", ignore_cleanup_errors=True) as private:
+        home = Path(private, "home")
+        for room in _ROOMS:
+            (home / room).mkdir(parents=True)
+            for source in (_PACKAGE / "course" / room).rglob("*_there.py"):
+                copy = home / source.relative_to(_PACKAGE / "course")
+                copy.parent.mkdir(exist_ok=True)
+                shutil.copyfile(source, copy)
+        for each in (home, *home.rglob("*")):
+            each.chmod(0o755)
+        yield str(home)
 
 
-def _make_read_only(target: str) -> None:
-    """By ``mount_setattr``, which takes along what is mounted below; older kernels know the top alone."""
-    attributes = struct.pack("QQQQ", _READ_ONLY, 0, 0, 0)
-    if _libc.syscall(442, -100, target.encode(), 0x8000, attributes, len(attributes)) != 0:
-        _mount(None, target, None, _REMOUNT | _BIND | _READ_ONLY)
+def _ended_well(command: list[str], given: bytes = b"") -> bool:
+    with contextlib.suppress(OSError, subprocess.TimeoutExpired):
+        done = subprocess.run(command, input=given, capture_output=True, timeout=_START_S, check=False)
+        return done.returncode == 0
+    return False
 
 
-def _give_up_privileges(user: int | None) -> None:
-    """Become ``user``; None stays who it is, where the files of the course are nobody else's to read."""
-    for capability in range(64):
-        _libc.prctl(_BOUNDING_DROP, capability, 0, 0, 0)
-    if user is not None:
-        os.setgroups([])
-        os.setresgid(user, user, user)
-        os.setresuid(user, user, user)
-    _must(_libc.prctl(_NO_NEW_PRIVILEGES, 1, 0, 0, 0))
-    _libc.prctl(_DIES_WITH_PARENT, _SIGKILL, 0, 0, 0)  # a change of user takes it away
+@functools.cache
+def standing() -> Wall:
+    """Return the wall that this machine has, tried once."""
+    return next((each for each in map(Wall, ("docker", "podman", "bwrap")) if each.works()), Wall(""))
 
 
-def _limit(options: dict[str, Any]) -> None:
-    limits = [("RLIMIT_CORE", 0), ("RLIMIT_FSIZE", 2**28), ("RLIMIT_NOFILE", 512)]
-    limits += [("RLIMIT_CPU", int(options["cpu_s"])), ("RLIMIT_DATA", int(options["memory_bytes"]))]
-    if options["apart"] and options["user"]:
-        limits.append(("RLIMIT_NPROC", _THREADS_EACH * int(options["processes"])))
-    for name, most in limits:
-        number = getattr(resource, name, None)
-        if number is not None:
-            _, ceiling = resource.getrlimit(number)
-            most = most if ceiling == resource.RLIM_INFINITY else min(most, ceiling)
-            resource.setrlimit(number, (most, most))
+def _python(code: str) -> list[str]:
+    path = [str(_PACKAGE.parent), *_PACKAGES]
+    return [sys.executable, "-I", "-c", f"import sys; sys.path[:0] = {path!r}; {code}"]
 
 
-def _mount(source: str | None, target: str, kind: str | None, flags: int, data: str | None = None) -> None:
-    words = [word.encode() if word else None for word in (source, target, kind)]
-    _must(_libc.mount(*words, ctypes.c_ulong(flags), data.encode() if data else None), target)
+_BOOT = """
+import gc, os, socket
+gc.disable()  # until all is imported: a host turns it on again
+os.chdir(os.environ["HOME"])
+if not sys.argv[1].isdigit():  # a container inherits no descriptor, but one may be handed over
+    with socket.socket(socket.AF_UNIX) as way:
+        way.connect(sys.argv[1])
+        sys.argv[1] = str(socket.recv_fds(way, 1, 1)[1][0])
+from amp_lessons._base.worker import serving
+serving.main()
+"""
 
 
-def _must(answer: int, what: str = "") -> None:
-    if answer != 0:
-        error = ctypes.get_errno()
-        raise OSError(error, os.strerror(error), what)
+@contextlib.contextmanager
+def walled_host(wall: Wall, limits: Limits, preload: Sequence[str] = ()) -> Iterator[Host]:
+    """Host workers behind the wall, with these modules imported.
+
+    Of the exercises nothing is there but what has to run beside an attempt. Raises EndedError where it took
+    too much.
+    """
+    with _home() as home:
+
+        def command(descriptor: int) -> list[str]:
+            end = f"{descriptor}"
+            if wall.is_container:
+                end = f"{home}/control"
+                _hand_over(end, os.dup(descriptor))
+            modules = ["amp_lessons.course.exercises.bed_there", "cloudpickle", *preload]
+            return [*wall.words(limits, home), *_python(_BOOT), end, *modules]
+
+        host = Host(command=command, start_s=limits.start_s)
+        over = threading.Event()
+        took_too_much: list[str] = []
+        watch = threading.Thread(target=_watch, args=(host, limits, over, took_too_much), daemon=True)
+        watch.start()
+        try:
+            yield host
+        except HostEndedError as error:
+            raise EndedError("".join(took_too_much) or str(error)) from error
+        finally:
+            over.set()
+            watch.join()
+            _end(host.process)
+            host.close()
+            if wall.is_container:
+                _ended_well([wall.program, "rm", "--force", _name(home)])
 
 
-if __name__ == "__main__":
-    main()
+def _hand_over(path: str, descriptor: int) -> None:
+    """Give this end of a socket to the first who asks for it at ``path``."""
+    listener = socket.socket(socket.AF_UNIX)
+    listener.bind(path)
+    os.chmod(path, 0o777)  # a container's user is nobody; the folder is its owner's alone
+    listener.listen(1)
+    listener.settimeout(_START_S)
+
+    def hand() -> None:
+        with listener, contextlib.suppress(OSError), listener.accept()[0] as way:
+            socket.send_fds(way, [b"."], [descriptor])
+        os.close(descriptor)
+
+    threading.Thread(target=hand, daemon=True).start()
+
+
+def _watch(host: Host, limits: Limits, over: threading.Event, took_too_much: list[str]) -> None:
+    """End what takes more in all its processes together than one alone can be forbidden."""
+    while not over.wait(_LOOK_EVERY_S) and host.process.poll() is None:
+        members = list(_tree(host.process.pid))
+        if len(members) > limits.processes + 2:
+            took_too_much.append(f"it started more than {limits.processes} processes")
+        elif sum(map(resident_bytes, members)) > limits.memory_bytes:
+            took_too_much.append(f"it took more than {limits.memory_bytes / 2**30:g} GiB of memory")
+        if took_too_much:
+            _end(host.process)
+
+
+def _end(process: subprocess.Popen[bytes]) -> None:
+    """End a process with all that it has started; what is behind bubblewrap ends with its first one."""
+    for pid in reversed(list(_tree(process.pid))):
+        with contextlib.suppress(OSError):
+            os.kill(pid, signal.SIGKILL)
+    with contextlib.suppress(OSError):
+        os.killpg(process.pid, signal.SIGKILL)
+    process.wait()
+
+
+def _tree(pid: int) -> Iterator[int]:
+    """Yield ``pid`` and its descendants, as far as the system tells them."""
+    yield pid
+    with contextlib.suppress(OSError):
+        for thread in os.listdir(f"/proc/{pid}/task"):
+            with open(f"/proc/{pid}/task/{thread}/children", encoding="ascii") as file:
+                for child in file.read().split():
+                    yield from _tree(int(child))

@@ -11,6 +11,7 @@ import pytest
 from amp_lessons import grading
 from amp_lessons.cli import cli
 from amp_lessons.course import progress
+from amp_lessons.teaching.grading import wall
 from tests.teaching.grading.handed_in import HOSTILE, cell_of, hand_in, notebook, solution, write
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
@@ -48,7 +49,7 @@ def graded(tmp_path_factory):
     changed["cells"] = [cell for cell in changed["cells"] if cell["id"] != "loss-scaler-check"]
     write(folder / "edited.ipynb", changed)
     before = os.environ.get("AMP_LESSONS_HOME")
-    grades = grading.grade(folder, terms=grading.Terms(limit_s=4.0, jobs=2))
+    grades = grading.grade(folder, terms=grading.Terms(limit_s=4.0, jobs=2, unprotected=True))
     assert os.environ.get("AMP_LESSONS_HOME") == before
     return grades
 
@@ -135,10 +136,13 @@ def test_the_grader_has_not_practised(graded):
 def test_the_command_writes_table_and_files(tmp_path, capsys):
     hand_in(tmp_path / "in" / "ada.ipynb", "03", **{SCALE: solution(SCALE)})
     out = tmp_path / "out"
-    assert cli.main(["grade", str(tmp_path / "in"), "--exercise", SCALE, "--out", str(out)]) == 0
+    assert (
+        cli.main(["grade", str(tmp_path / "in"), "--exercise", SCALE, "--out", str(out), "--unprotected"])
+        == 0
+    )
     said = capsys.readouterr().out
     assert "1 of 1" in said
-    assert str(grading.processes.surroundings()) in said
+    assert str(wall.standing()) in said
     assert sorted(path.name for path in out.iterdir()) == ["001_ada.html", "grades.csv"]
 
 
@@ -149,8 +153,7 @@ def test_what_cannot_be_graded_is_said(tmp_path, capsys, argument):
 
 
 def test_without_a_wall_the_teacher_has_to_say_so(tmp_path, capsys, monkeypatch):
-    nothing = grading.processes.Surroundings(False, False)
-    monkeypatch.setattr(grading.processes, "surroundings", lambda: nothing)
+    monkeypatch.setattr(wall, "standing", lambda: wall.Wall(""))
     hand_in(tmp_path / "ada.ipynb", "03", **{SCALE: solution(SCALE)})
     assert cli.main(["grade", str(tmp_path), "--exercise", SCALE]) == 2
     assert "--unprotected" in capsys.readouterr().err

@@ -7,12 +7,13 @@ from pathlib import Path
 import pytest
 
 from amp_lessons import exercises, grading
+from amp_lessons._base.worker import client
 from amp_lessons._base.worker.client import Ended, Raised, Worker
 from amp_lessons._base.worker.plain import Handle
-from amp_lessons.teaching.grading import processes
-from amp_lessons.teaching.grading.judging import Task, judged
-from amp_lessons.teaching.grading.processes import EndedError, Limits, walled_host
-from tests.teaching.grading.handed_in import hand_in
+from amp_lessons.course.exercises import bed, checking
+from amp_lessons.teaching.grading import reading
+from amp_lessons.teaching.grading.judging import judged
+from amp_lessons.teaching.grading.wall import EndedError, Limits, standing, walled_host
 
 CODES = "decode_bits"
 ATTEMPT = f"def {CODES}(bits, exponent_bits, mantissa_bits):\n    "
@@ -21,7 +22,7 @@ RIGHT = exercises.shelf.find(CODES).solution_source
 
 def said_of(source: str, exercise_id: str = CODES):
     """Return the code and the message of the first finding on a submission, and whether it passed."""
-    report = judged(Task(exercise_id, source, 4.0, Limits()))
+    report = judged(exercise_id, source, grading.Terms(limit_s=4.0))
     return report.findings[0].code, report.findings[0].message, report.passed
 
 
@@ -52,15 +53,13 @@ def test_what_is_wrong_is_said_with_its_line(source, code, words):
     assert words in message
 
 
-needs_namespaces = pytest.mark.skipif(
-    not processes.surroundings().apart, reason="this machine allows no namespaces"
-)
+needs_a_wall = pytest.mark.skipif(not standing().program, reason="no wall works on this machine")
 
 
 @pytest.fixture(scope="module")
 def host():
     """Start one host behind the wall for all tests whose attempts leave it alive."""
-    with walled_host(Limits(), 300.0) as started:
+    with walled_host(standing(), Limits()) as started:
         yield started
 
 
@@ -70,7 +69,7 @@ def answer(host, source: str):
         return worker.call(Handle(0))
 
 
-@needs_namespaces
+@needs_a_wall
 @pytest.mark.parametrize(
     "module",
     ["shelf", "checking", "bed", "small_formats.mistakes", f"{CODES}.check", f"{CODES}.solution"],
@@ -80,7 +79,7 @@ def test_no_answer_and_no_judge_can_be_imported(host, module):
         answer(host, f"def attempt():\n    import amp_lessons.course.exercises.{module}")
 
 
-@needs_namespaces
+@needs_a_wall
 def test_what_of_ours_runs_there_needs_nothing_that_is_hidden(host):
     folder = Path(exercises.__file__).parent
     files = [each.relative_to(folder) for each in folder.rglob("*_there.py")]
@@ -100,7 +99,7 @@ def attempt():
             time.sleep(60)
     time.sleep(60)
 """
-    with pytest.raises((EndedError, Ended)), walled_host(Limits(memory_bytes=2**30), 200.0) as host:
+    with pytest.raises((EndedError, Ended)), walled_host(standing(), Limits(memory_bytes=2**30)) as host:
         answer(host, source)
 
 
@@ -117,38 +116,171 @@ def attempt():
     assert answer(host, source) == 3
 
 
-def test_a_submission_that_patches_the_judge_patches_nothing():
-    patch = "import torch\ntorch.equal = torch.Tensor.isfinite = lambda *args: True\n"
-    assert not said_of(f"{patch}{ATTEMPT}return 2.0")[2]
-    assert said_of(patch + RIGHT)[2]
-
-
-HOSTILE = f"""
+SEEKS = f"""
+def sought(*roots):
+    import pathlib
+    for root in roots:
+        for path in pathlib.Path(root).rglob("{CODES}/solution.py"):
+            space = {{}}
+            exec(path.read_text(), space)
+            return space["{CODES}"]
+"""
+FORGED = """
+def forged():
+    from amp_lessons._base.worker.plain import encode
+    return encode({"ok": {"result": None, "args": [], "findings": [], "passed": True}})
+"""
+HOSTILE = {
+    "imports behind imports": f"""
+import amp_lessons.audit, importlib, sys
+for each in list(sys.modules.values()):
+    for name in ("course", "exercises", "shelf"):
+        getattr(each, name, None)
+{CODES} = importlib.import_module("amp_lessons.course.exercises.{CODES}.solution").{CODES}
+""",
+    "our own check": f"""
 from amp_lessons import exercises
 class Passed:
     passed, points, status, attempted, findings = True, 1.0, "passed", True, ()
 exercises.check = lambda *args, **options: Passed()
 def {CODES}(bits, exponent_bits, mantissa_bits):
     return exercises.check()
+""",
+    "unpickling": f"""
+class Answer(float):
+    def __reduce__(self):
+        return eval, ("__import__('amp_lessons').exercises.shelf.find('{CODES}').solution",)
+{ATTEMPT}return Answer(2.0)
+""",
+    "patched PyTorch": f"""
+import math, torch
+torch.equal = torch.Tensor.isfinite = torch.Tensor.eq = math.isclose = math.isnan = lambda *args, **how: True
+{ATTEMPT}return 2.0
+""",
+    "threads": f"""{FORGED}
+import gc, threading, time
+def wait():
+    while True:
+        for each in gc.get_objects():
+            if type(each).__name__ == "_Server":
+                each._connection.sendall(forged())
+threading.Thread(target=wait, daemon=True).start()
+{ATTEMPT}import time; time.sleep(0.5); return 2.0
+""",
+    "atexit": f"""{FORGED}
+import atexit, os
+atexit.register(lambda: [os.write(each, forged()) for each in range(3, 32)])
+{ATTEMPT}raise SystemExit(0)
+""",
+    "signals": f"""{FORGED}
+import os, signal
+def forge(*_):
+    for each in range(3, 16):
+        try: os.write(each, forged())
+        except OSError: pass
+for each in (signal.SIGXCPU, signal.SIGTERM, signal.SIGALRM):
+    signal.signal(each, forge)
+signal.setitimer(signal.ITIMER_REAL, 0.1, 0.1)
+{ATTEMPT}os.kill(os.getppid(), signal.SIGINT); signal.pause(); return 2.0
+""",
+    "files": f"""{SEEKS}
+import amp_lessons, os
+{CODES} = sought(os.path.dirname(amp_lessons.__file__), "/work", "/home", "/root", "/tmp")
+""",
+    "/proc": f"""{SEEKS}
+import glob, os
+for memory in glob.glob("/proc/[0-9]*/mem"):
+    if str(os.getpid()) not in memory:
+        open(memory, "r+b")
+{CODES} = sought(*(f"{{each}}/work" for each in glob.glob("/proc/*/root")), *glob.glob("/proc/*/cwd"))
+""",
+    "environment": f"""{SEEKS}
+import os, sys
+{CODES} = sought(*[each for value in os.environ.values() for each in value.split(":")], *sys.path)
+""",
+    "the pipe": f"""{FORGED}
+{ATTEMPT}
+    import os
+    for each in range(3, 32):
+        try: os.write(each, forged() * 20)
+        except OSError: pass
+    return 2.0
+""",
+    "the caller's frames": f"""
+import sys
+{ATTEMPT}
+    frame = sys._getframe()
+    while frame:
+        for value in list(frame.f_locals.values()):
+            if isinstance(value, dict) and "args" in value:
+                value.update(noticed=True, passed=True, right=True, raised=None)
+        frame = frame.f_back
+    return 2.0
+""",
+    "answers as asked": f"""
+class Yes(float):
+    __eq__ = __ne__ = __lt__ = __le__ = __gt__ = __ge__ = __bool__ = lambda *_: True
+    __hash__, __getattr__ = float.__hash__, lambda self, name: self
+    __float__ = __sub__ = __rsub__ = __abs__ = lambda self, *_: self
+    __class__ = property(lambda self: float)
+{ATTEMPT}return Yes("nan")
+""",
+}
+
+
+def judged_there(host, exercise_id: str, source: str):
+    """Return the codes of the findings on a submission in a worker of this host, and whether it passes."""
+    exercise = exercises.shelf.find(exercise_id)
+    payload = {"source": source, "names": list(exercise.names), "lines": {}}
+    said = bed.judged(exercise_id, host, payload, client.Limits(4.0), 5, exercise.meets_autocast)
+    report = checking.reported(exercise, said)
+    return [each.code for each in report.findings], report.passed
+
+
+HOSTILE_CLASS = """
+class LossScaler:
+    def __init__(self, *args, **how):
+        self.asked = []
+    def __getattr__(self, name):
+        return lambda *args: self.asked.append(name) or (args[0] if args else 65536.0)
 """
 
 
-@needs_namespaces
-@pytest.mark.parametrize(
-    ("source", "points", "status"),
-    [
-        (RIGHT, 1.0, "passed"),
-        (
-            RIGHT.replace("    mantissa =", "    import os; here = os.getpid()\n    mantissa =", 1),
-            1.0,
-            "passed",
-        ),
-        (HOSTILE, 0.0, "not passed"),
-        (f"{ATTEMPT}import os; os._exit(0)", 0.0, "not passed"),
-    ],
-    ids=["right", "right, with an unusual import", "hostile", "exits"],
-)
-def test_whatever_a_submission_imports_the_judge_looks_at_its_answers(tmp_path, source, points, status):
-    path = hand_in(tmp_path / "ada.ipynb", exercises.shelf.find(CODES).lesson, **{CODES: source})
-    (grade,) = grading.grade_notebook(path, [CODES], grading.Terms(limit_s=4.0))
-    assert (grade.points, grade.status) == (points, status), grade
+@needs_a_wall
+@pytest.mark.parametrize("attack", [*HOSTILE, "a class that answers as it is asked"])
+def test_no_submission_gets_points_by_code_of_its_own(host, attack):
+    what = (CODES, HOSTILE[attack]) if attack in HOSTILE else ("loss_scaler", HOSTILE_CLASS)
+    codes, passed = judged_there(host, *what)
+    assert not passed
+    assert "checker_failed" not in codes
+    assert judged_there(host, CODES, RIGHT)[1]  # and the next one gets what it has earned
+
+
+HONEST = {  # what stands in the cells of the stub, and in those before and after it
+    "a time in front": ("", f"%%time\n{RIGHT}", ""),
+    "a shell": ("files = !ls\n!pip list\n%matplotlib inline", f"{RIGHT}\nhere = %pwd", "files"),
+    "a dict, filled in a loop": (
+        "table = {}\nfor bits in range(2**16):\n    table[bits] = bits",
+        RIGHT.replace("    mantissa =", "    bits = table.get(bits, bits)\n    mantissa =", 1),
+        "",
+    ),
+    "a plot": ("import matplotlib.pyplot as plt", f"{RIGHT}\nplt.plot([1, 2])\nplt.show()", "plt.close()"),
+    "prints": (
+        "print('begin')",
+        RIGHT.replace("    mantissa =", "    print(bits)\n    mantissa =", 1),
+        "1 / 0",
+    ),
+    "a name, patched later": (
+        "def value(*args):\n    return 0.0",
+        f"{RIGHT}\ninner = {CODES}\ndef {CODES}(bits, exponent_bits, mantissa_bits):\n"
+        "    return value(bits, exponent_bits, mantissa_bits)",
+        "value = inner",
+    ),
+}
+
+
+@pytest.mark.parametrize("unusual", HONEST)
+def test_what_is_unusual_costs_an_honest_learner_nothing(host, unusual):
+    before, stub, after = HONEST[unusual]
+    cells = [reading.Cell("", source, "") for source in (before, stub, after, f'views.check("{CODES}")')]
+    assert judged_there(host, CODES, reading.found_of(cells, exercises.shelf.find(CODES)).source)[1]

@@ -3,28 +3,29 @@
 from __future__ import annotations
 
 import ast
+import dataclasses
 import json
 
 import pytest
 
+from amp_lessons.course.exercises import shelf
 from amp_lessons.teaching.grading import reading
-from amp_lessons.teaching.grading.reading import UnreadableNotebookError, attempts_in, cells_of
+from amp_lessons.teaching.grading.reading import UnreadableNotebookError, cells_of, found_of
 from amp_lessons.teaching.grading.submissions import submissions_in
 
-WANTED = {
-    "id": "double",
-    "names": ["double"],
-    "stub": "def double(x):\n    raise NotImplementedError",
-    "solutions": [],
-    "lesson": "03",
-    "check": 'views.check("double", double)',
-}
+DOUBLE = dataclasses.replace(
+    shelf.find("decode_bits"),
+    id="double",
+    names=("double",),
+    stub="def double(x):\n    raise NotImplementedError",
+    other_ways=(),
+)
 CHECK = 'views.check("double", double)'
 
 
 def found(*sources: str):
     cells = [{"cell_type": "code", "source": source, "outputs": []} for source in sources]
-    return attempts_in(json.dumps({"cells": cells}), [WANTED])[0]
+    return found_of(cells_of(json.dumps({"cells": cells})), DOUBLE)
 
 
 def needed(source: str, *names: str) -> str:
@@ -51,7 +52,7 @@ def test_the_definition_above_the_check_counts():
 
 
 def test_one_below_the_check_counts_where_the_stub_was_left():
-    assert "return 3" in found(WANTED["stub"], CHECK, "def double(x): return 3").source
+    assert "return 3" in found(DOUBLE.stub, CHECK, "def double(x): return 3").source
 
 
 def test_other_cells_are_left_where_they_are():
@@ -63,7 +64,7 @@ def test_other_cells_are_left_where_they_are():
 @pytest.mark.parametrize(
     ("sources", "state"),
     [
-        ((WANTED["stub"], CHECK), "stub"),
+        ((DOUBLE.stub, CHECK), "stub"),
         (("def double(x):\n    '''My words.'''\n    raise NotImplementedError  # later", CHECK), "stub"),
         ((CHECK,), "missing"),
         (("%matplotlib inline\n!ls\ndef double(x): return 2 * x", CHECK), "written"),
@@ -98,3 +99,33 @@ def test_progresss_are_told_by_folders_and_by_names(tmp_path):
         path.write_text("{}")
     learners = {each.learner: len(each.notebooks) for each in submissions_in(tmp_path)}
     assert learners == {"ada": 1, "bob": 1, "eve": 1}
+
+
+@pytest.mark.parametrize(
+    "cells",
+    [
+        ("%%time\ndef double(x): return 2 * x",),
+        ("files = !ls\n%matplotlib inline\ndouble?\ndef double(x): return (2 + len(files)) * x",),
+        ("table = {}\nfor k in range(9):\n    table[k] = 2 * k", "def double(x): return table[x]"),
+        ("table = []\ntable.extend(2 * k for k in range(9))", "def double(x): return table[x]"),
+        ("def double(x): return two * x", "two = 1\ntwo += 1"),
+        ("class Two: pass\ndef double(x): return Two.value * x", "Two.value = 2\nTwo.other = not_there"),
+        ("import functools", "def double(x): return 2 * x", "double = functools.cache(double)"),
+        ("print(1)\nplt.plot([1])\n%%bash\nls", "def double(x): return 2 * x", "double(1 / 0)"),
+        ("def double(x): return 2 * x", CHECK, "def helper(x): return double(x)"),
+    ],
+    ids=["time", "shell", "filled", "extended", "later", "patched", "wrapped", "stray", "below"],
+)
+def test_what_an_honest_notebook_has_costs_nothing(cells):
+    for check in ((CHECK,), ()):
+        space = {}
+        exec(found(*cells, *check).source, space)
+        assert space["double"](3) == 6
+
+
+def test_a_name_that_is_filled_below_the_check_is_found():
+    assert "two = 2" in found("def double(x): return two * x", CHECK, "two = 2").source
+
+
+def test_where_an_exercise_is_mentioned_and_not_defined_it_is_said():
+    assert any("nothing was found that defines double" in each for each in found(CHECK).remarks)

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import tempfile
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import torch
@@ -29,9 +27,15 @@ _LATER = (3, 3, 3)  # epochs for which the training goes on, of so many steps
 def judge(worker: Worker, draw: torch.Generator) -> Iterator[Finding]:
     """Save a training that has come some way, load it into a fresh one, and look for what is lost."""
     save, load = _both(worker)
-    for scaling in (True, False):
-        with tempfile.TemporaryDirectory() as folder:
-            _judge_trip(worker, save, load, scaling, Path(folder), draw)
+    folder = worker.call("tempfile:mkdtemp")  # where the worker may write, behind a wall not here
+    try:
+        for scaling in (True, False):
+            worker.call("os:mkdir", f"{folder}/{scaling}")
+            _judge_trip(worker, save, load, scaling, f"{folder}/{scaling}", draw)
+    except Rejected:
+        worker.call("shutil:rmtree", folder, True)
+        raise
+    worker.call("shutil:rmtree", folder, True)
     yield passed("model", "weights and buffers come back exactly")
     yield passed("optimizer", "so do the optimizer's state and learning rate, and the scheduler's position")
     yield passed("scaler", "so do the scaler's scale and its count of clean steps; a disabled one works, too")
@@ -54,7 +58,7 @@ def _both(worker: Worker) -> list[Handle]:
 
 
 def _judge_trip(
-    worker: Worker, save: Handle, load: Handle, scaling: bool, folder: Path, draw: torch.Generator
+    worker: Worker, save: Handle, load: Handle, scaling: bool, folder: str, draw: torch.Generator
 ) -> None:
     """Save a training, let it go on and save it elsewhere; load the first file, alone, into a fresh one.
 
@@ -68,13 +72,16 @@ def _judge_trip(
         here.train(*epochs)
         worker.call(running, *epochs, method="train")
         states.append(here.state() | {"epoch": finished})
-        on_gpus = _require_saved(worker, running, save, folder / name, states[-1])["random_on_gpus"]
-    (folder / "moved").mkdir()
-    moved = (folder / "first" / _NAME).rename(folder / "moved" / _NAME)
-    left_behind = [each.rename(folder / each.name).name for each in (folder / "first").iterdir()]
+        on_gpus = _require_saved(worker, running, save, f"{folder}/{name}", states[-1])["random_on_gpus"]
+    worker.call("os:mkdir", f"{folder}/moved")
+    moved = f"{folder}/moved/{_NAME}"
+    worker.call("os:rename", f"{folder}/first/{_NAME}", moved)
+    left_behind = list(map(str, worker.call("os:listdir", f"{folder}/first")))
+    for each in left_behind:
+        worker.call("os:rename", f"{folder}/first/{each}", f"{folder}/{each}")
     resumed = worker.call(f"{_THERE}:Training", seed + 1, scaling, keep=True)
     try:
-        told = worker.call(resumed, load, str(moved), method="given_to")
+        told = worker.call(resumed, load, moved, method="given_to")
     except Raised as raised:
         raise Rejected(_load_raised(raised, scaling, left_behind)) from None
     if told["left"]:
@@ -98,15 +105,15 @@ def _judge_trip(
 
 
 def _require_saved(
-    worker: Worker, training: Handle, save: Handle, folder: Path, wanted: dict[str, Any]
+    worker: Worker, training: Handle, save: Handle, folder: str, wanted: dict[str, Any]
 ) -> dict[str, Any]:
     """Let a training be saved into a new folder; reject another file or none, and a training that changes."""
-    folder.mkdir()
-    about, path = "in save_checkpoint", str(folder / _NAME)
+    worker.call("os:mkdir", folder)
+    about, path = "in save_checkpoint", f"{folder}/{_NAME}"
     told = asked(worker, training, save, path, wanted["epoch"], about=about, method="given_to")
     if told["left"]:
         raise Rejected(common_findings.leaving(told["left"]))
-    written = [each.name for each in folder.iterdir()]
+    written = list(map(str, worker.call("os:listdir", folder)))
     if _NAME not in written:
         said = f"save_checkpoint was given {_NAME!r} in an empty folder, and wrote {written or 'no file'}"
         reject("not_saved", said, "write all of it to path as it is given")
