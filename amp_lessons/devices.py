@@ -1,4 +1,4 @@
-"""What this machine can do for mixed precision, and what it cannot.
+"""Abilities of this machine in mixed precision, and what it lacks.
 
 ``describe()`` gathers the facts a lesson needs before it measures or claims anything. PyTorch is asked
 wherever it can be. The two things it does not know stand below with their source: which number formats have
@@ -133,7 +133,7 @@ class Machine:
 
     @property
     def bf16(self) -> Support:
-        """How that device computes in bf16."""
+        """That device's way of computing in bf16."""
         return self.gpu.bf16 if self.gpu else self.cpu.bf16
 
 

@@ -17,7 +17,7 @@ from amp_lessons._base.text.words import flop_rate, memory, relative
 from amp_lessons._base.whole_process import running_eagerly
 from amp_lessons.advice.advice import Advice
 from amp_lessons.advice.facts import Facts
-from amp_lessons.advice.gathering import Optimizers, default_optimizer, gathered
+from amp_lessons.advice.gathering import Optimizers, default_optimizer, gather_facts
 from amp_lessons.advice.subject import Loss, plain_path, subject_of
 from amp_lessons.advice.verdict import verdict
 from amp_lessons.formats.dtypes import dtype_name
@@ -73,7 +73,7 @@ def advise(
     # operations are followed one by one, and draw what is not theirs to draw
     with running_eagerly(), torch.random.fork_rng():
         subject = subject_of(model, batch, loss)
-        facts = gathered(
+        facts = gather_facts(
             subject,
             GPUS[gpu],
             optimizer=optimizer,
@@ -203,7 +203,7 @@ def _not_counted(facts: Facts) -> str:
 
 def _by_module(facts: Facts) -> Table:
     depth = _depth(facts)
-    saved = {name: _saved(each, depth) for name, each in facts.memory.items()}
+    saved = {name: _saved_bytes(each, depth) for name, each in facts.memory.items()}
     weights = _weight_bytes(facts, depth)
     paths = list(dict.fromkeys([*weights, *(path for each in saved.values() for path in each)]))
     largest = sorted(paths, key=lambda path: -weights[path] - max(each[path] for each in saved.values()))
@@ -235,7 +235,7 @@ def _cut(path: str, depth: int) -> str:
     return ".".join(plain_path(path).split(".")[:depth]) or "(the model itself)"
 
 
-def _saved(footprint: Footprint, depth: int) -> Counter[str]:
+def _saved_bytes(footprint: Footprint, depth: int) -> Counter[str]:
     counts: Counter[str] = Counter()
     for each in footprint.saved:
         counts[_cut(each.module, depth)] += each.nbytes

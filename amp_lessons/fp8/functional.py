@@ -60,7 +60,7 @@ def linear(
 
 @dataclass(frozen=True)
 class _Way:
-    """How one layer computes in one step; ``dtype`` is that of its output, and of what is not cast."""
+    """One layer's way of computing in one step; ``dtype`` is that of its output, and of what is not cast."""
 
     operands: Operands
     engine: str

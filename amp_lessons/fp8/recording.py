@@ -13,7 +13,7 @@ from amp_lessons.fp8.recipes import Role
 
 @dataclass(frozen=True)
 class CastMade:
-    """What one cast did to one tensor: ``role`` "input", "weight" or "gradient"; counts are of elements."""
+    """One cast of one tensor: ``role`` "input", "weight" or "gradient"; counts are of elements."""
 
     role: Role
     format: str

@@ -1,4 +1,4 @@
-"""What the memory of one training step is made of."""
+"""The parts of one training step's memory."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ class Footprint:
 
     @property
     def saved_bytes(self) -> dict[torch.dtype, int]:
-        """What is saved for the backward pass by dtype, most first; see ``saved_activation_bytes``."""
+        """Bytes saved for the backward pass by dtype, most first; see ``saved_activation_bytes``."""
         return dict(_bytes_by_dtype(self.saved).most_common())
 
     @property
@@ -101,7 +101,7 @@ def footprint(events: Iterable[Event], saved: Iterable[Storage], source: str, wa
         saved=_saved_rows(saved),
         at_peak=dict(worst.live_bytes),
         peak_phase=worst.phase,
-        history=tuple(_thinned(moments)),
+        history=tuple(_thin_out(moments)),
         source=source,
         warning=warning,
     )
@@ -123,7 +123,7 @@ def _bytes_by_dtype(rows: Iterable[Saved]) -> Counter[torch.dtype]:
     return counts
 
 
-def _thinned(moments: list[Moment]) -> list[Moment]:
+def _thin_out(moments: list[Moment]) -> list[Moment]:
     """Keep the worst moment of each stretch of the step, and so the peak itself."""
     stretch = -(-len(moments) // _MOMENTS)
     numbered = groupby(enumerate(moments), key=lambda item: item[0] // stretch)
@@ -149,7 +149,7 @@ KINDS: tuple[Kind, ...] = Kind.__args__  # type: ignore[attr-defined]
 
 
 class Moment(NamedTuple):
-    """What was allocated after one event, by kind, in bytes."""
+    """The bytes that were allocated after one event, by kind."""
 
     phase: str
     live_bytes: Mapping[str, int]
@@ -257,7 +257,8 @@ class StorageLog(TorchDispatchMode):
     @contextmanager
     def following(self, model: nn.Module) -> Iterator[None]:
         """Also write down what autograd saves in this block, and for which module of ``model``."""
-        with self._paths.following(model), torch.autograd.graph.saved_tensors_hooks(self._pack, _unpack):
+        hooks = torch.autograd.graph.saved_tensors_hooks(self._pack, lambda packed: packed)
+        with self._paths.following(model), hooks:
             yield
 
     @contextmanager
@@ -337,7 +338,3 @@ def _graph_of(losses: Iterable[torch.Tensor]) -> set[torch.autograd.graph.Node]:
             found.add(node)
             waiting.extend(following for following, _ in node.next_functions)
     return found
-
-
-def _unpack(tensor: torch.Tensor) -> torch.Tensor:
-    return tensor

@@ -1,4 +1,4 @@
-"""Where the memory of a training step goes: predicted without running anything, or measured."""
+"""The memory of a training step: predicted without running anything, or measured."""
 
 from __future__ import annotations
 

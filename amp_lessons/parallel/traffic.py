@@ -1,4 +1,4 @@
-"""What one training step sends, on any number of ranks, without any of them.
+"""The traffic of one training step, on any number of ranks, without any of them.
 
 FSDP2 and tensor parallelism are run as they are, on tensors without values in a process group without
 processes; DistributedDataParallel is asked for its buckets. What they call is noted.

@@ -1,4 +1,4 @@
-"""What the functions of this package ask of their arguments, with errors that say what would be right."""
+"""Requirements on arguments of this package's functions, with errors that say what would be right."""
 
 from __future__ import annotations
 

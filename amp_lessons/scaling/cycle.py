@@ -64,7 +64,7 @@ def make_scaler(
 
 @dataclass(frozen=True)
 class PhaseSnapshot:
-    """What there was right after one phase of a mixed precision step.
+    """The values right after one phase of a mixed precision step.
 
     ``gradients`` and ``weights`` are the first few values of one parameter, ``watched``: the gradients scaled
     after ``backward``, true-sized after ``unscale``, and those of rows that were looked up where they are
