@@ -35,6 +35,7 @@ from amp_lessons.autocast.running import (
     require_module,
     twins,
 )
+from amp_lessons.measure.recording import backward
 from amp_lessons.parallel.collectives import Collective, CollectiveLog, Communication, rows_of
 
 LossFn = Callable[[Any], torch.Tensor]
@@ -99,7 +100,7 @@ def communication(
             log.phase = "forward"
             losses = _losses(model, _in_dtype(given, param_dtype if strategy == "tp" else None), loss_fn)
             log.phase = "backward"
-            _backward(losses)
+            backward(losses)
     name = strategy if isinstance(strategy, str) else "own"
     return Communication(name, world_size, rows_of(log.calls, name))
 
@@ -144,7 +145,7 @@ def _of_ddp(
 ) -> list[Collective]:
     with _fake_mode(model):
         model.train()
-        filled = gradient_buckets(model, lambda: _backward(_losses(model, given, loss_fn)))
+        filled = gradient_buckets(model, lambda: backward(_losses(model, given, loss_fn)))
     calls = [
         Collective("broadcast", dtype, elements, ranks, "forward")
         for dtype, elements in buffers_by_dtype(model).items()
@@ -178,10 +179,6 @@ def _losses(model: nn.Module, given: Any, loss_fn: LossFn | None) -> list[torch.
     else:
         output = model(*given) if isinstance(given, tuple) else model(given)
     return losses_of(output, loss_fn)
-
-
-def _backward(losses: list[torch.Tensor]) -> None:
-    torch.autograd.backward(losses, [torch.ones_like(loss) for loss in losses])
 
 
 def _in_dtype(given: Any, dtype: torch.dtype | None) -> Any:

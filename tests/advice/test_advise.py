@@ -14,7 +14,7 @@ from amp_lessons._base.text.words import memory as in_words
 from amp_lessons.advice import Advice, CannotAdviseError
 from amp_lessons.advice.facts import autocast_dtype
 from amp_lessons.autocast import fake_tensors
-from amp_lessons.measure import GPUS, measure_memory, predict_bound
+from amp_lessons.measure import GPUS, measure_memory, predict_bound, recording
 
 
 class Energy(nn.Module):
@@ -466,6 +466,22 @@ def test_what_each_precision_takes_at_its_peak_adds_up():
             listed = [in_words(nbytes) for nbytes in footprint.at_peak.values() if nbytes]
             assert sorted(listed) == sorted(each[name] for each in kinds if each[name] != "0 bytes")
             assert whole[name] == in_words(footprint.peak_bytes)
+
+
+def test_a_step_is_followed_once_in_each_precision_and_once_on_a_batch_that_fits(monkeypatch):
+    followed, follow_step = [], recording.follow_step
+
+    def follow(prepared, *args, **options):
+        followed.append((prepared.dtype, len(prepared.args[0][0])))
+        return follow_step(prepared, *args, **options)
+
+    monkeypatch.setattr(recording, "follow_step", follow)
+    advice = asked(nn.Sequential(nn.Linear(16, 32), nn.ReLU(), nn.Linear(32, 4)), steps=1)
+    for dtype, found in zip((None, torch.bfloat16), advice.largest_batch.values(), strict=True):
+        given, far = (rows for of, rows in followed if of is dtype)
+        assert given == 8
+        assert found.batch <= far * 9 // 8
+        assert len(found.tried) > 2
 
 
 class Writer(nn.Module):
