@@ -240,10 +240,6 @@ class StorageLog(TorchDispatchMode):
             if storage.kind == "temporary":
                 storage.kind = kind
 
-    def note_bytes(self, nbytes: int, kind: Kind) -> None:
-        """Count bytes that no storage stands for."""
-        self._born(-len(self.events) - 1, Storage(nbytes, kind))
-
     @property
     def live(self) -> list[Storage]:
         """The storages that are allocated now."""
@@ -278,12 +274,9 @@ class StorageLog(TorchDispatchMode):
         storage, key = tensor.untyped_storage(), _key(tensor)
         if key not in self._live:
             self._watches[key] = weakref.ref(storage, lambda _: self._freed(key))
-            self._born(key, Storage(storage.nbytes(), kind))
+            self._live[key] = Storage(storage.nbytes(), kind)
+            self.events.append((self.phase, self._live[key], 1))
         return self._live[key]
-
-    def _born(self, key: int, storage: Storage) -> None:
-        self._live[key] = storage
-        self.events.append((self.phase, storage, 1))
 
     def _freed(self, key: int) -> None:
         del self._watches[key]
