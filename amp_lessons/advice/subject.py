@@ -124,7 +124,8 @@ def subject_of(model: Any, batch: Any, loss: Any) -> Subject:
         training.train()  # a part that is in evaluation mode while the model is not stays so
     # Copies: what the model writes into its inputs is not to reach the caller's.
     moved = tree_map_only(torch.Tensor, lambda tensor: tensor.detach().clone().to(device), batch)
-    plain = _plain_name(model)
+    of_reals = [dtype for dtype, _ in trained_numbers(model).most_common() if dtype.is_floating_point]
+    plain = dtype_name(of_reals[0]) if of_reals else "fp32"
     return Subject(
         training,
         moved,
@@ -208,13 +209,13 @@ def _require_trainable(model: Any) -> None:
         raise CannotAdviseError(f"the model lies on {' and '.join(places)}; advice is for one device")
 
 
-def _plain_name(model: nn.Module) -> str:
-    """Name the dtype of the weights that are trained: the most frequent one of real numbers."""
+def trained_numbers(model: nn.Module) -> Counter[torch.dtype]:
+    """Count the numbers that are trained by their dtype."""
     counts: Counter[torch.dtype] = Counter()
     for each in model.parameters():
-        if each.requires_grad and each.is_floating_point():
+        if each.requires_grad:
             counts[each.dtype] += each.numel()
-    return dtype_name(counts.most_common(1)[0][0]) if counts else "fp32"
+    return counts
 
 
 def _require_loss(training: Training, batch: Any, plain: str) -> float:

@@ -13,7 +13,7 @@ from amp_lessons import devices
 from amp_lessons._base.text.words import counted, fraction, listed, memory, relative
 from amp_lessons.advice.advice import Claim
 from amp_lessons.advice.facts import Facts
-from amp_lessons.advice.subject import plain_path
+from amp_lessons.advice.subject import plain_path, trained_numbers
 from amp_lessons.autocast import Island
 from amp_lessons.formats.dtypes import dtype_name
 from amp_lessons.fp8.choices import choice_for, fits
@@ -235,10 +235,7 @@ def _no_islands(facts: Facts) -> Iterator[Claim]:
 
 def claims_of_weights(facts: Facts) -> Iterator[Claim]:
     """Say what the weights' own dtypes mean to autocast; those that are frozen lose nothing to rounding."""
-    trained: Counter[torch.dtype] = Counter()
-    for each in facts.subject.model.parameters():
-        if each.requires_grad:
-            trained[each.dtype] += each.numel()
+    trained = trained_numbers(facts.subject.model)
     for dtype, count in trained.items():
         name = dtype_name(dtype)
         because = f"{count:,} of the {trained.total():,} numbers that are trained are {name}"

@@ -280,7 +280,8 @@ def _ring(sent: Tensor, shape: torch.Size, format: Arithmetic) -> Iterator[Hop]:
 
 def _gloo(sent: Tensor, shape: torch.Size, format: Arithmetic) -> Iterator[Hop]:
     ranks, elements = sent.shape
-    chunk = torch.arange(elements, device=sent.device) // _gloo_chunk(ranks, elements, _itemsize(format))
+    itemsize = 4 if isinstance(format.of, FloatFormat) else format.of.itemsize
+    chunk = torch.arange(elements, device=sent.device) // _gloo_chunk(ranks, elements, itemsize)
     return _around(sent, shape, format, chunk, -1)
 
 
@@ -291,10 +292,6 @@ def _gloo_chunk(ranks: int, elements: int, itemsize: int) -> int:
     per_rank = -(-segments // ranks)
     segment = -(-nbytes // (per_rank * ranks))
     return per_rank * -(-segment // itemsize)
-
-
-def _itemsize(format: Arithmetic) -> int:
-    return 4 if isinstance(format.of, FloatFormat) else format.of.itemsize
 
 
 def _tree(sent: Tensor, shape: torch.Size, format: Arithmetic) -> Iterator[Hop]:

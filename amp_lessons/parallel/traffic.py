@@ -212,15 +212,12 @@ def gradient_buckets(model: nn.Module, backward: Callable[[], None]) -> list[lis
     finally:
         for handle in handles:
             handle.remove()
-    limits = [torch.distributed._DEFAULT_FIRST_BUCKET_BYTES, _bucket_bytes()]
+    default = inspect.signature(DistributedDataParallel).parameters["bucket_cap_mb"].default
+    others = int((_USUAL_BUCKET_MIB if default is None else default) * _MIB)
+    limits = [torch.distributed._DEFAULT_FIRST_BUCKET_BYTES, others]
     dense, order = [False] * len(ready), list(range(len(ready)))
     indices, _ = torch.distributed._compute_bucket_assignment_by_size(ready, limits, dense, order)
     return [[ready[index] for index in bucket] for bucket in indices]
-
-
-def _bucket_bytes() -> int:
-    default = inspect.signature(DistributedDataParallel).parameters["bucket_cap_mb"].default
-    return int((_USUAL_BUCKET_MIB if default is None else default) * _MIB)
 
 
 def buffers_by_dtype(model: nn.Module) -> dict[torch.dtype, int]:

@@ -174,7 +174,10 @@ class AmpCycle:
         self._skipped: bool | None = None
 
     def _forward(self) -> None:
-        inputs, targets = (_to(self._watched.device, part) for part in check_batch(next(self._batches)))
+        inputs, targets = (
+            for_autograd(part.to(self._watched.device)) if isinstance(part, Tensor) else part
+            for part in check_batch(next(self._batches))
+        )
         self._optimizer.zero_grad()
         autocast_dtype = None if self._dtype == torch.float32 else self._dtype
         with torch.autocast(self._device_type, autocast_dtype, enabled=autocast_dtype is not None):
@@ -268,10 +271,6 @@ def _endless(loader: Iterable[tuple[Any, Any]]) -> Iterator[tuple[Any, Any]]:
             raise ValueError(
                 "the loader has no batch (left); pass a list of batches or a DataLoader, not a generator"
             )
-
-
-def _to(device: torch.device, value: Any) -> Any:
-    return for_autograd(value.to(device)) if isinstance(value, Tensor) else value
 
 
 def _overflow(parameter: Tensor) -> None:
