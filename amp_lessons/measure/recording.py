@@ -122,7 +122,7 @@ def follow_step(
         saved = tuple(storage for storage in log.live if storage.saved_dtype is not None)
         log.phase = "backward"
         with log.adding_gradients(losses):
-            trained = [each for each in prepared.model.parameters() if each.requires_grad]
+            trained: list[torch.Tensor] = [each for each in prepared.model.parameters() if each.requires_grad]
             backward(losses, trained if of_parameters else None)
     log.note_all([leaf.grad for leaf in _leaves(prepared) if leaf.grad is not None], "gradients")
     return saved
