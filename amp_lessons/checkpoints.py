@@ -35,7 +35,7 @@ _QUANTIZED = (torch.int8, torch.uint8)
 
 @dataclass(frozen=True)
 class Checkpoint:
-    """What a checkpoint is, and its weights.
+    """A checkpoint: its kind, and its weights.
 
     ``weights`` are those of the model in fp32, by name, for ``model.load_state_dict``. ``masters_kept`` is
     False where they only have the values of 16 bits, as ``sentence`` says. ``scaler`` is the state of a
@@ -120,14 +120,14 @@ def _model_state(loaded: Mapping[str, Any]) -> dict[str, Tensor]:
     for place in reversed(places):
         tensors = {name: each for name, each in place.items() if isinstance(each, Tensor)}
         if tensors and len(tensors) >= len(place) - 1 and not (place.keys() & _SCALER):
-            return _unwrapped(tensors)
+            return _without_wrappers(tensors)
     raise ValueError(
         f"there is no model's state dict in this checkpoint, which has {', '.join(map(str, loaded))[:200]}; "
         f"it is looked for under {', '.join(_MODEL_KEYS)}"
     )
 
 
-def _unwrapped(tensors: Mapping[Any, Tensor]) -> dict[str, Tensor]:
+def _without_wrappers(tensors: Mapping[Any, Tensor]) -> dict[str, Tensor]:
     """Take out what wrappers put into names; ``module.`` only where all begin with it: it is a name too."""
     names = list(map(str, tensors))
     for wrapper in _WRAPPERS:

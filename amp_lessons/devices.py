@@ -1,4 +1,4 @@
-"""What this machine can do for mixed precision, and what it cannot.
+"""Abilities of this machine in mixed precision, and what it lacks.
 
 ``describe()`` gathers the facts a lesson needs before it measures or claims anything. PyTorch is asked
 wherever it can be. The two things it does not know stand below with their source: which number formats have
@@ -133,7 +133,7 @@ class Machine:
 
     @property
     def bf16(self) -> Support:
-        """How that device computes in bf16."""
+        """That device's way of computing in bf16."""
         return self.gpu.bf16 if self.gpu else self.cpu.bf16
 
 
@@ -275,7 +275,9 @@ def missing(need: str, machine: Machine | None = None) -> str | None:
 
 def cpu_name() -> str:
     """Return the processor's product name, without asking for a GPU."""
-    return _cpu_name(_cpu_features())
+    model = re.search(r"^model name\s*:\s*(.+)$", _text_of(_CPUINFO), re.MULTILINE)
+    known = _cpu_features().get("cpu_name") or (model and model[1])
+    return known or platform.processor() or platform.machine()
 
 
 def free_bytes(device: str | torch.device) -> int:
@@ -351,7 +353,7 @@ def _cpu_warnings(cpu: Cpu, obstacle: str | None) -> tuple[str, ...]:
 def _describe_cpu() -> Cpu:
     features = _cpu_features()
     return Cpu(
-        name=_cpu_name(features),
+        name=cpu_name(),
         threads=torch.get_num_threads(),
         memory_mib=_main_memory_mib(),
         vector_instructions=torch.backends.cpu.get_cpu_capability(),
@@ -384,11 +386,6 @@ def cpuinfo_features(cpuinfo: str) -> dict[str, bool]:
     words = {word for flags in lists for word in flags.split()}
     renamed = {"asimdhp": "fp16_arith", "svebf16": "sve_bf16"}
     return {renamed.get(word, word): True for word in words}
-
-
-def _cpu_name(features: Mapping[str, Any]) -> str:
-    model = re.search(r"^model name\s*:\s*(.+)$", _text_of(_CPUINFO), re.MULTILINE)
-    return features.get("cpu_name") or (model and model[1]) or platform.processor() or platform.machine()
 
 
 def _text_of(path: Path) -> str:

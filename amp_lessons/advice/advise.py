@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 import torch
@@ -17,11 +17,11 @@ from amp_lessons._base.text.words import flop_rate, memory, relative
 from amp_lessons._base.whole_process import running_eagerly
 from amp_lessons.advice.advice import Advice
 from amp_lessons.advice.facts import Facts
-from amp_lessons.advice.gathering import Optimizers, default_optimizer, gathered
+from amp_lessons.advice.gathering import Optimizers, default_optimizer, gather_facts
 from amp_lessons.advice.subject import Loss, plain_path, subject_of
 from amp_lessons.advice.verdict import verdict
 from amp_lessons.formats.dtypes import dtype_name
-from amp_lessons.measure import GPUS, KINDS, Footprint
+from amp_lessons.measure import GPUS, KINDS
 from amp_lessons.measure.batch import LARGEST_BATCH
 from amp_lessons.measure.decoding import gpus_table, stored_table, what_is_counted
 
@@ -73,7 +73,7 @@ def advise(
     # operations are followed one by one, and draw what is not theirs to draw
     with running_eagerly(), torch.random.fork_rng():
         subject = subject_of(model, batch, loss)
-        facts = gathered(
+        facts = gather_facts(
             subject,
             GPUS[gpu],
             optimizer=optimizer,
@@ -124,7 +124,7 @@ def _ledger(facts: Facts) -> Iterator[Section]:
         (
             rule,
             f"{each.operations:,}",
-            _dtypes(each.output_dtypes),
+            ", ".join(f"{dtype_name(dtype)} {count:,}" for dtype, count in each.output_dtypes.items()),
             f"{each.casts:,}",
             memory(each.cast_bytes),
         )
@@ -133,11 +133,6 @@ def _ledger(facts: Facts) -> Iterator[Section]:
     head = ("rule", "operations", "results in", "casts", "written by casts")
     said = f"[computed] One forward and backward pass: {ledger.where}."
     yield Section("Ledger: what autocast decides", (said,), table=Table(head, rows))
-
-
-def _dtypes(counts: object) -> str:
-    assert isinstance(counts, dict)
-    return ", ".join(f"{dtype_name(dtype)} {count:,}" for dtype, count in counts.items())
 
 
 def _islands(facts: Facts) -> Iterator[Section]:
@@ -202,9 +197,15 @@ def _not_counted(facts: Facts) -> str:
 
 
 def _by_module(facts: Facts) -> Table:
-    depth = _depth(facts)
-    saved = {name: _saved(each, depth) for name, each in facts.memory.items()}
-    weights = _weight_bytes(facts, depth)
+    of_weights = [
+        (name.rpartition(".")[0], each.nbytes) for name, each in facts.subject.training.named_parameters()
+    ]
+    depth = _depth([path for path, _ in of_weights])
+    weights = _bytes_by_path(of_weights, depth)
+    saved = {
+        name: _bytes_by_path(((each.module, each.nbytes) for each in footprint.saved), depth)
+        for name, footprint in facts.memory.items()
+    }
     paths = list(dict.fromkeys([*weights, *(path for each in saved.values() for path in each)]))
     largest = sorted(paths, key=lambda path: -weights[path] - max(each[path] for each in saved.values()))
     kept = set(largest[:_MOST_ROWS])
@@ -223,9 +224,8 @@ def _by_module(facts: Facts) -> Table:
     return Table(head, rows, notes=notes)
 
 
-def _depth(facts: Facts) -> int:
+def _depth(paths: list[str]) -> int:
     """Return how many names of a path tell modules apart in a table that can be read."""
-    paths = [name.rpartition(".")[0] for name, _ in facts.subject.training.named_parameters()]
     fitting = [depth for depth in range(1, 7) if len({_cut(path, depth) for path in paths}) <= _MOST_ROWS]
     return max(fitting, default=1)
 
@@ -235,17 +235,10 @@ def _cut(path: str, depth: int) -> str:
     return ".".join(plain_path(path).split(".")[:depth]) or "(the model itself)"
 
 
-def _saved(footprint: Footprint, depth: int) -> Counter[str]:
+def _bytes_by_path(sizes: Iterable[tuple[str, int]], depth: int) -> Counter[str]:
     counts: Counter[str] = Counter()
-    for each in footprint.saved:
-        counts[_cut(each.module, depth)] += each.nbytes
-    return counts
-
-
-def _weight_bytes(facts: Facts, depth: int) -> Counter[str]:
-    counts: Counter[str] = Counter()
-    for name, parameter in facts.subject.training.named_parameters():
-        counts[_cut(name.rpartition(".")[0], depth)] += parameter.nbytes
+    for path, nbytes in sizes:
+        counts[_cut(path, depth)] += nbytes
     return counts
 
 

@@ -1,4 +1,4 @@
-"""What the instruments of the course say of one model."""
+"""The findings of all instruments of the course on one model."""
 
 from __future__ import annotations
 

@@ -14,7 +14,7 @@ import torch
 from amp_lessons import audit
 from amp_lessons._base.text.bars import with_bar
 from amp_lessons.advice.facts import Facts, autocast_dtype, dtype_here
-from amp_lessons.advice.subject import Subject
+from amp_lessons.advice.subject import Subject, describe_error
 from amp_lessons.autocast import Ledger, fake_copy, find_islands, in_fp32, record, region
 from amp_lessons.autocast.cuda_on_cpu import ProductsInFp32
 from amp_lessons.autocast.running import gradients_on
@@ -50,7 +50,7 @@ _LONGEST_TIMING_S, _MOST_SAMPLES = 2.0, 48  # where steps take turns with others
 _CALLS_OF_A_TIMING = 18  # at least: warming up, and a sample in each of twelve rounds
 
 
-def gathered(
+def gather_facts(
     subject: Subject,
     sheet: DataSheet,
     *,
@@ -68,6 +68,7 @@ def gathered(
     """
     facts = Facts(subject, sheet, autocast_dtype(sheet), dtype_here(subject.device))
     gathering = _Gathering(facts, start, seconds)
+    others = HALF_DTYPES - {facts.dtype}
     parts: list[Callable[[], None]] = [
         gathering.record,
         partial(gathering.find_islands, facts.dtype, _FOR_ISLANDS),
@@ -77,10 +78,9 @@ def gathered(
         partial(gathering.look_at_memory_here, optimizer),
         partial(gathering.audit, optimizer, steps),
         gathering.time,
+        *(partial(gathering.find_islands, other, _FOR_OTHER_ISLANDS) for other in others),
+        partial(gathering.find_largest_batches, optimizer),
     ]
-    for dtype in HALF_DTYPES - {facts.dtype}:
-        parts.append(partial(gathering.find_islands, dtype, _FOR_OTHER_ISLANDS))
-    parts.append(partial(gathering.find_largest_batches, optimizer))
     for part in with_bar(parts, "advice", within_s=seconds):
         part()
     return facts
@@ -134,7 +134,7 @@ class _Gathering:
     def look_at_memory(self, optimizer: Optimizers) -> None:
         """Predict the memory of a step, without and with autocast; where that fails, measure it."""
         if self.fake:
-            self._remember("predicted", self._predicted, self.facts.half, optimizer, self.fake_s)
+            self._remember("predicted", self._predict, self.facts.half, optimizer, self.fake_s)
         if not self.fake:
             # A CPU without fp16 takes fifty times as long for it, and bf16 is as large.
             half = precision_name(self._dtype_of_steps())
@@ -143,44 +143,30 @@ class _Gathering:
 
     def look_at_memory_here(self, optimizer: Optimizers) -> None:
         """Predict the same for a CPU, if the model lies there: somebody may measure it to compare."""
-        facts = self.facts
-        if self.fake and "fp32" in facts.memory and facts.subject.device.type == "cpu":
-            sentence, recording = "what a step takes on this CPU is not known", self.recordings["fp32"]
-            if not recording.saw_gpu_kernels:
-                facts.memory_here = self._attempt(
-                    sentence, footprint_of, recording, optimizer, device_type="cpu"
-                )
-                return
-            facts.memory_here = self._attempt(
-                sentence,
-                predict_memory,
-                facts.subject.training,
-                facts.subject.batch,
-                optimizer=optimizer,
-                device_type="cpu",
-                least_s=self.fake_s,
-            )
+        facts, subject = self.facts, self.facts.subject
+        if not self.fake or "fp32" not in facts.memory or subject.device.type != "cpu":
+            return
+        recording, least_s = self.recordings["fp32"], 0.0
+        ask = partial(footprint_of, recording)
+        if recording.saw_gpu_kernels:
+            ask, least_s = partial(predict_memory, subject.training, subject.batch), self.fake_s
+        sentence = "what a step takes on this CPU is not known"
+        facts.memory_here = self._attempt(
+            sentence, ask, optimizer=optimizer, device_type="cpu", least_s=least_s
+        )
 
     def bound(self) -> None:
         """Say the least time of a step on the GPU."""
-        facts = self.facts
+        facts, subject = self.facts, self.facts.subject
         halves = () if facts.refused else (facts.half,)
         for name in ("fp32", "tf32", *halves):
             if name in facts.sheet.flop_per_s and self.fake:
-                sentence = f"the least time in {name} is not known"
+                ask, least_s = partial(predict_bound, subject.training, subject.batch), self.fake_s
                 recording = self.recordings.get("fp32" if name == "tf32" else name)
-                if recording is None or recording.saw_recurrent_kernel or recording.trains_others:
-                    bound = self._attempt(
-                        sentence,
-                        predict_bound,
-                        facts.subject.training,
-                        facts.subject.batch,
-                        sheet=facts.sheet,
-                        precision_name=name,
-                        least_s=self.fake_s,
-                    )
-                else:
-                    bound = self._attempt(sentence, bound_of, recording, facts.sheet, name)
+                if recording and not (recording.saw_recurrent_kernel or recording.trains_others):
+                    ask, least_s = partial(bound_of, recording), 0.0
+                ask = partial(ask, sheet=facts.sheet, precision_name=name)
+                bound = self._attempt(f"the least time in {name} is not known", ask, least_s=least_s)
                 if bound is not None:
                     facts.bounds[name] = bound
 
@@ -247,23 +233,23 @@ class _Gathering:
 
     def _ledger(self) -> Ledger:
         """Write it on fake tensors; of a model that cannot run on them, and from then on, on real ones."""
-        training = self.facts.subject.training
+        subject = self.facts.subject
+        follow = partial(record, dtype=self.facts.dtype, backward=True)
         try:
-            return self._recorded(fake_copy(training))
+            return follow(fake_copy(subject.training), subject.batch)
         except Exception as error:
-            ledger = self._recorded(training)  # what fails for another reason fails here too
+            ledger = follow(subject.training, subject.batch)  # what fails for another reason fails here too
             self._give_up_on_fake(error)
             return ledger
-
-    def _recorded(self, training: torch.nn.Module) -> Ledger:
-        return record(training, self.facts.subject.batch, dtype=self.facts.dtype, backward=True)
 
     def _look_for_refusal(self, error: Exception) -> None:
         """Take a step by CUDA's rules: if that fails too, autocast is to blame, for without it none did."""
         facts = self.facts
-        facts.not_done.append(f"there is no ledger: {_said(error)}")
+        facts.not_done.append(f"there is no ledger: {describe_error(error)}")
         try:
-            step_by_rules(facts.subject, facts.dtype)
+            on_cpu = facts.subject.device.type == "cpu"
+            with torch.random.fork_rng(), ProductsInFp32(torch.float16) if on_cpu else nullcontext():
+                facts.subject.take_step(region("cuda", facts.dtype, facts.subject.device))
         except Exception:
             facts.refused = audit.explain(error)
             facts.not_done.append(
@@ -289,14 +275,12 @@ class _Gathering:
                 if self.fake:
                     self._give_up_on_fake(error)
                     return
-                facts.not_done.append(f"memory in {name} could not be {how}: {_said(error)}")
+                facts.not_done.append(f"memory in {name} could not be {how}: {describe_error(error)}")
         facts.memory = found
         if self.fake and found:
             self.fake_s = least_s
 
-    def _predicted(
-        self, training: torch.nn.Module, batch: Any, *, precision_name: str, optimizer: Optimizers
-    ) -> Footprint:
+    def _predict(self, training: Any, batch: Any, *, precision_name: str, optimizer: Optimizers) -> Footprint:
         """Record the step in one precision, and read its memory off that."""
         recording = record_step(training, (batch,), {}, precision_name=precision_name)
         self.recordings[precision_name] = recording
@@ -304,16 +288,12 @@ class _Gathering:
 
     def _give_up_on_fake(self, error: Exception) -> None:
         self.fake = False
-        said = _said(error)
-        looks = any(word in said for word in _OF_VALUES)
-        why = (
-            "looks at values, which tensors without data have not"
-            if looks
-            else "does not run on tensors without data"
-        )
+        text, why = describe_error(error), "does not run on tensors without data"
+        if any(word in text for word in _OF_VALUES):
+            why = "looks at values, which tensors without data have not"
         self.facts.not_done.append(
             "memory is measured here instead of predicted, and neither the least time on the GPU nor the "
-            f"largest batch was looked for: the model {why} ({said})"
+            f"largest batch was looked for: the model {why} ({text})"
         )
 
     def _dtype_of_steps(self) -> torch.dtype:
@@ -329,26 +309,18 @@ class _Gathering:
     def _timings(self, here: torch.dtype) -> dict[str, Timing]:
         """Time steps; the first one in 16 bits tells whether there is time for all of them."""
         subject = self.facts.subject
+        autocast = torch.autocast(subject.device.type, dtype=here)
         start = time.monotonic()
-        self._step(here)
+        subject.take_step(autocast)
         took = time.monotonic() - start
         self._require_time(_CALLS_OF_A_TIMING * (subject.step_s + took))
         return time_steps(
-            {"fp32": lambda: self._step(None), precision_name(here): lambda: self._step(here)},
+            {"fp32": subject.take_step, precision_name(here): lambda: subject.take_step(autocast)},
             device=subject.device,
             warmup=1,
             seconds=min(_LONGEST_TIMING_S, _FOR_TIMING * self.seconds) / 2,
             max_samples=_MOST_SAMPLES,
         )
-
-    @gradients_on()
-    def _step(self, dtype: torch.dtype | None) -> None:
-        subject = self.facts.subject
-        place = subject.device.type
-        with torch.autocast(place, dtype=dtype) if dtype else nullcontext():
-            loss = subject.training(subject.batch)
-        loss.backward()
-        subject.training.zero_grad()
 
     def _require_time(self, least_s: float) -> None:
         """Refuse to begin what takes longer than is left. Raises ``_OutOfTimeError``, which says so."""
@@ -370,13 +342,8 @@ class _Gathering:
         except _OutOfTimeError as error:
             self.facts.not_done.append(f"{sentence}: {error}")
         except Exception as error:  # whatever somebody's model may raise
-            self.facts.not_done.append(f"{sentence}: {_said(error)}")
+            self.facts.not_done.append(f"{sentence}: {describe_error(error)}")
         return None
-
-
-def _said(error: BaseException) -> str:
-    text = " ".join(str(error).split())
-    return f"{type(error).__name__}: {text[:200]}"
 
 
 # --- a few steps of training in mixed precision, audited
@@ -425,14 +392,3 @@ def audited_steps(
             if time.monotonic() + longest_s > deadline:
                 break
     return seen.report
-
-
-@gradients_on()
-def step_by_rules(subject: Subject, dtype: torch.dtype) -> None:
-    """Run forward and backward pass once under CUDA's autocast rules. Raises what the model raises there."""
-    on_cpu = subject.device.type == "cpu"
-    with torch.random.fork_rng(), ProductsInFp32(torch.float16) if on_cpu else nullcontext():
-        with region("cuda", dtype, subject.device):
-            loss = subject.training(subject.batch)
-        loss.backward()
-    subject.training.zero_grad()

@@ -7,6 +7,7 @@ import math
 import time
 from collections import Counter
 from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from typing import Any
 
@@ -39,14 +40,14 @@ class Training(nn.Module):
     def forward(self, batch: Any) -> torch.Tensor:
         """Return the loss of a batch."""
         (loss,) = self.loss
-        inputs, target = _parted(batch) if loss is not None else (batch, None)
-        output = _called(self.model, inputs)
+        inputs, target = _split_pair(batch) if loss is not None else (batch, None)
+        output = _call_model(self.model, inputs)
         return loss(output, target) if loss is not None else own_loss(output)
 
 
 @dataclass(frozen=True)
 class Subject:
-    """What advice is given on: a copy of the model with its loss, and the batch on the model's device.
+    """The subject of advice: a copy of the model with its loss, and the batch on the model's device.
 
     ``plain`` names the dtype in which it is trained without autocast. ``step_s`` is how many seconds a
     forward and backward pass takes so; ``was_in_eval`` and ``compiled`` say how the model came.
@@ -68,15 +69,15 @@ class Subject:
 
     @property
     def samples(self) -> int:
-        """How many samples the batch has: the length of its first tensor or list, 1 if it has neither."""
+        """The number of samples in the batch: the length of its first tensor or list, 1 without either."""
         sizes = [tensor.shape[0] for tensor in tensors_in(self.batch) if tensor.dim()]
         return self.listed or (sizes[0] if sizes else 1)
 
     @property
     def listed(self) -> int:
-        """How many samples come in a list, one tensor each, as detectors take images; else 0."""
+        """The number of samples that come in a list, one tensor each, as detectors take images; else 0."""
         (loss,) = self.training.loss
-        inputs = _parted(self.batch)[0] if loss is not None else self.batch
+        inputs = _split_pair(self.batch)[0] if loss is not None else self.batch
         if not isinstance(inputs, (Mapping, list, tuple)):
             return 0
         given = inputs.values() if isinstance(inputs, Mapping) else inputs
@@ -94,6 +95,14 @@ class Subject:
 
         return tree_map_only(torch.Tensor, resized, self.batch)
 
+    @gradients_on()
+    def take_step(self, autocast: AbstractContextManager[Any] | None = None) -> None:
+        """Run forward and backward pass once, the forward pass in a region. Raises what the model raises."""
+        with autocast or nullcontext():
+            loss = self.training(self.batch)
+        loss.backward()
+        self.training.zero_grad()
+
 
 def subject_of(model: Any, batch: Any, loss: Any) -> Subject:
     """Check what was given, and run it once in fp32. Raises ``CannotAdviseError`` if it cannot be."""
@@ -109,13 +118,14 @@ def subject_of(model: Any, batch: Any, loss: Any) -> Subject:
     try:
         training = Training(copy.deepcopy(model), loss)
     except Exception as error:
-        raise CannotAdviseError(f"the model cannot be copied: {_said(error)}") from error
+        raise CannotAdviseError(f"the model cannot be copied: {describe_error(error, 400)}") from error
     _without_cache(training.model)
     if not model.training:
         training.train()  # a part that is in evaluation mode while the model is not stays so
     # Copies: what the model writes into its inputs is not to reach the caller's.
     moved = tree_map_only(torch.Tensor, lambda tensor: tensor.detach().clone().to(device), batch)
-    plain = _plain_name(model)
+    of_reals = [dtype for dtype, _ in trained_numbers(model).most_common() if dtype.is_floating_point]
+    plain = dtype_name(of_reals[0]) if of_reals else "fp32"
     return Subject(
         training,
         moved,
@@ -124,7 +134,8 @@ def subject_of(model: Any, batch: Any, loss: Any) -> Subject:
         plain,
         _require_loss(training, moved, plain),
         was_in_eval=not model.training,
-        compiled=_is_compiled(model),
+        # some part wrapped by ``torch.compile``, or compiled in its place
+        compiled=any("_orig_mod" in each._modules or each._compiled_call_impl for each in model.modules()),
     )
 
 
@@ -162,12 +173,12 @@ def plain_path(path: str) -> str:
     return "the loss" if path == "" else path.removeprefix("model").removeprefix(".")
 
 
-def _parted(batch: Any) -> tuple[Any, Any]:
+def _split_pair(batch: Any) -> tuple[Any, Any]:
     """Return inputs and target: of a pair as loaders give it, its halves, else the batch in both roles."""
     return tuple(batch) if isinstance(batch, (tuple, list)) and len(batch) == 2 else (batch, batch)
 
 
-def _called(model: nn.Module, inputs: Any) -> Any:
+def _call_model(model: nn.Module, inputs: Any) -> Any:
     if isinstance(inputs, Mapping):
         return model(**inputs)
     return model(*inputs) if isinstance(inputs, (tuple, list)) else model(inputs)
@@ -198,18 +209,13 @@ def _require_trainable(model: Any) -> None:
         raise CannotAdviseError(f"the model lies on {' and '.join(places)}; advice is for one device")
 
 
-def _plain_name(model: nn.Module) -> str:
-    """Name the dtype of the weights that are trained: the most frequent one of real numbers."""
+def trained_numbers(model: nn.Module) -> Counter[torch.dtype]:
+    """Count the numbers that are trained by their dtype."""
     counts: Counter[torch.dtype] = Counter()
     for each in model.parameters():
-        if each.requires_grad and each.is_floating_point():
+        if each.requires_grad:
             counts[each.dtype] += each.numel()
-    return dtype_name(counts.most_common(1)[0][0]) if counts else "fp32"
-
-
-def _is_compiled(model: nn.Module) -> bool:
-    """Say whether some part was compiled: wrapped by ``torch.compile``, or in its place."""
-    return any("_orig_mod" in each._modules or each._compiled_call_impl for each in model.modules())
+    return counts
 
 
 def _require_loss(training: Training, batch: Any, plain: str) -> float:
@@ -235,12 +241,14 @@ def _require_step(training: Training, batch: Any, plain: str) -> float:
     except CannotAdviseError:
         raise
     except Exception as error:
-        raise CannotAdviseError(f"the model cannot be run on this batch: {_said(error)}") from error
+        raise CannotAdviseError(
+            f"the model cannot be run on this batch: {describe_error(error, 400)}"
+        ) from error
     _require_scalar(loss, plain)
     try:
         loss.backward()
     except Exception as error:
-        raise CannotAdviseError(f"the model has no backward pass: {_said(error)}") from error
+        raise CannotAdviseError(f"the model has no backward pass: {describe_error(error, 400)}") from error
     _require_finite_gradients(training, plain)
     training.zero_grad()
     return time.perf_counter() - start
@@ -284,5 +292,6 @@ def _without_cache(model: nn.Module) -> None:
             config.use_cache = False  # type: ignore[union-attr]  # the copy's own
 
 
-def _said(error: BaseException) -> str:
-    return f"{type(error).__name__}: {' '.join(str(error).split())[:400]}"
+def describe_error(error: BaseException, most: int = 200) -> str:
+    """Name an error, and quote so many characters of its message."""
+    return f"{type(error).__name__}: {' '.join(str(error).split())[:most]}"

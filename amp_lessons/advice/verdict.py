@@ -2,23 +2,24 @@
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from math import isfinite
 
 import torch
+from torch import nn
 
 from amp_lessons import devices
-from amp_lessons._base.text.words import fraction, listed, memory, relative
+from amp_lessons._base.text.words import counted, fraction, listed, memory, relative
 from amp_lessons.advice.advice import Claim
-from amp_lessons.advice.eight_bits import claims_of_eight_bits
 from amp_lessons.advice.facts import Facts
-from amp_lessons.advice.subject import plain_path
+from amp_lessons.advice.subject import plain_path, trained_numbers
 from amp_lessons.autocast import Island
 from amp_lessons.formats.dtypes import dtype_name
+from amp_lessons.fp8.choices import choice_for, fits
 from amp_lessons.precisions import HALF_DTYPES
 
-# A gain smaller than this is none: a roofline's promise is the most that can be had.
+# A gain smaller than this is none: a roofline's promise is the most that can be had: casts take their part.
 _WORTH_TIMES, _WORTH_SHARE = 1.2, 0.1
 
 
@@ -27,7 +28,7 @@ def verdict(facts: Facts) -> Iterator[Claim]:
     yield _on_the_gpu(facts)
     yield from _here(facts)
     yield from _as_it_came(facts)
-    yield from _refused(facts)
+    yield from _refusal(facts)
     yield from claims_of_islands(facts)
     yield from claims_of_weights(facts)
     yield from claims_of_gradients(facts)
@@ -148,7 +149,7 @@ def _as_it_came(facts: Facts) -> Iterator[Claim]:
         )
 
 
-def _refused(facts: Facts) -> Iterator[Claim]:
+def _refusal(facts: Facts) -> Iterator[Claim]:
     if facts.refused is not None:
         text = f"By CUDA's autocast rules the model raises an error. {facts.refused.cure}"
         yield Claim("mend", text, f"{facts.refused.said} {facts.refused.meaning}", "computed")
@@ -165,7 +166,7 @@ def claims_of_islands(facts: Facts) -> Iterator[Claim]:
         name = dtype_name(dtype)
         if dtype is facts.dtype:
             for island in islands.found:
-                where = _named(island.module)
+                where = _name(island.module)
                 yield Claim(
                     "mend",
                     f"{where[0].upper()}{where[1:]} needs an island of fp32.",
@@ -176,28 +177,28 @@ def claims_of_islands(facts: Facts) -> Iterator[Claim]:
         elif islands.found:
             yield Claim(
                 "watch",
-                f"In {name}, {_all_named(islands.names)} would need an island of fp32.",
+                f"In {name}, {_names(islands.names)} would need an island of fp32.",
                 _because(islands.found[0], name),
                 "measured",
             )
         if islands.beyond:
             yield Claim(
                 "mend" if dtype is facts.dtype else "watch",
-                f"In {name}, fp32 does not help {_all_named(islands.beyond)}: what goes in is wrong already.",
+                f"In {name}, fp32 does not help {_names(islands.beyond)}: what goes in is wrong already.",
                 "its error is above tolerance under autocast, and also as an island of fp32.",
                 "measured",
             )
     yield from _no_islands(facts)
 
 
-def _named(path: str) -> str:
+def _name(path: str) -> str:
     """Name a module by its path in the learner's model."""
     return {"": "the loss", "model": "the model itself"}.get(path, f"`{plain_path(path)}`")
 
 
-def _all_named(paths: Sequence[str]) -> str:
+def _names(paths: Sequence[str]) -> str:
     more = [f"{len(paths) - _MOST_NAMED} more"] if len(paths) > _MOST_NAMED else []
-    return listed([*map(_named, paths[:_MOST_NAMED]), *more])
+    return listed([*map(_name, paths[:_MOST_NAMED]), *more])
 
 
 def _off(error: float) -> str:
@@ -234,10 +235,7 @@ def _no_islands(facts: Facts) -> Iterator[Claim]:
 
 def claims_of_weights(facts: Facts) -> Iterator[Claim]:
     """Say what the weights' own dtypes mean to autocast; those that are frozen lose nothing to rounding."""
-    trained: Counter[torch.dtype] = Counter()
-    for each in facts.subject.model.parameters():
-        if each.requires_grad:
-            trained[each.dtype] += each.numel()
+    trained = trained_numbers(facts.subject.model)
     for dtype, count in trained.items():
         name = dtype_name(dtype)
         because = f"{count:,} of the {trained.total():,} numbers that are trained are {name}"
@@ -309,7 +307,7 @@ def claims_of_steps(facts: Facts) -> Iterator[Claim]:
         )
     lost = [step.lost_updates for step in report.steps if step.lost_updates]
     rest = f" Of the updates at most {fraction(max(lost))} were lost." if lost else ""
-    if bad := next((step for step in report.steps if not isfinite(step.loss or 0.0)), None):
+    if bad := next((step for step in report.steps if not math.isfinite(step.loss or 0.0)), None):
         yield Claim(
             "mend",
             f"The loss became {bad.loss} in step {bad.index + 1} in {name}.",
@@ -331,3 +329,44 @@ def _losses(facts: Facts) -> str:
     if len(losses) == 1:  # from which it went nowhere
         went = f"the loss was {losses[0]:.4g}"
     return f"{went}; {skipped} of {len(facts.audit.steps)} steps were skipped."
+
+
+# --- a claim of what a recipe in 8 bits would save of this model's own products, on the GPU of the advice
+
+_FP8 = "fp8_e4m3"
+
+
+def claims_of_eight_bits(facts: Facts) -> Iterator[Claim]:
+    """Say which recipe the GPU and its libraries offer, and how much of a step it could save at most."""
+    choice, bound, ledger = choice_for(facts.gpu), facts.bounds.get(facts.half), facts.ledger
+    if choice is None or bound is None or ledger is None or _FP8 not in facts.sheet.flop_per_s:
+        return
+    layers = {
+        f"model.{name}" if name else "model": module
+        for name, module in facts.subject.model.named_modules()
+        if isinstance(module, nn.Linear) and fits(module.in_features, module.out_features)
+    }
+    # each product of the backward pass is as large as the layer's own; the first layer has one, not two
+    backward = Counter(row.module for row in ledger.backward if row.op == "aten::mm")
+    flop = sum(
+        (1 + backward[row.module]) * 2 * math.prod(row.output_shape) * layers[row.module].in_features
+        for row in ledger.forward
+        if row.module in layers and row.op == "aten::linear"
+    )
+    total = sum(bound.product_flops.values())
+    share = min(1.0, flop / total) if total else 0.0
+    times = facts.sheet.flop_per_s[_FP8] / facts.sheet.flop_per_s[facts.half]
+    after = bound.ms - share * bound.product_ms * (1 - 1 / times)
+    which = f"{counted(len(layers), 'linear layer')} of a size that torchao's filter takes"
+    because = (
+        f"{which}: {fraction(share)} of the FLOP of all products, which bound "
+        f"{fraction(bound.product_ms / bound.ms)} of the least time of a step in {facts.half}; at the rate "
+        f"of FP8 it is {bound.ms / after:.2f} times as fast at most, casts not counted"
+    )
+    if bound.ms / after < _WORTH_TIMES:
+        text = f"FP8 has little to give this model on the {facts.gpu} at this batch."
+        yield Claim("watch", text, f"{because}.", "computed")
+    else:
+        text = f"Once it trains in {facts.half}, try FP8 on the {facts.gpu}: {choice.words}."
+        more = f"{because}; the recipes were read in torchao 0.18 and Transformer Engine 2.20, lesson 09."
+        yield Claim("watch", text, more, "computed")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from operator import itemgetter
 from typing import Any, Literal
@@ -102,7 +102,7 @@ class Row:
 
 @dataclass(frozen=True)
 class Summary:
-    """What some rows of a ledger add up to."""
+    """The sums over some rows of a ledger."""
 
     operations: int
     output_dtypes: Mapping[torch.dtype, int]
@@ -209,7 +209,8 @@ def record(
     """
     if not callable(backward):
         require(backward, bool, "backward", "True, False, or a function that takes the output")
-    with _mode(bool(backward)):
+    mode = as_in_inference_mode() if torch.is_inference_mode_enabled() else nullcontext()
+    with gradients_on() if backward else mode:
         prepared = prepare(model, inputs, named_inputs, device_type, dtype)
         recorder = LedgerRecorder(prepared)
         with prepared.without_trace(), counting_saved(model) as saved:
@@ -218,12 +219,6 @@ def record(
             if backward:
                 recorder.record_backward(targets)
         return Ledger(tuple(recorder.rows), device_type, dtype, prepared.where, saved_bytes, _notes(model))
-
-
-def _mode(backward: bool) -> AbstractContextManager[None]:
-    if backward:
-        return gradients_on()
-    return as_in_inference_mode() if torch.is_inference_mode_enabled() else nullcontext()
 
 
 def _notes(model: nn.Module) -> tuple[str, ...]:
@@ -279,7 +274,10 @@ class LedgerRecorder:
     def __init__(self, prepared: PreparedRun) -> None:
         self.prepared = prepared
         self.autocast_key = autocast_key(prepared.device.type)
-        self.policies = _policies(prepared)
+        self.policies: Mapping[str, Policy] = {}
+        if prepared.dtype is not None:
+            own = prepared.device.type == prepared.device_type
+            self.policies = policy(prepared.device_type) if own else policy_on_cpu()
         self.parameters = {id(parameter): name for name, parameter in prepared.model.named_parameters()}
         self.paths = ModulePaths()
         self.phase: Phase = "forward"
@@ -323,7 +321,7 @@ class LedgerRecorder:
             try:
                 yield
             except Exception as error:
-                raise RecordingError(self._failed(error), tuple(self.rows)) from error
+                raise RecordingError(self._failure_message(error), tuple(self.rows)) from error
 
     def called(self, call: OperationCall, run: Callable[[bool], Any]) -> Any:
         """Follow one call: a row if the model made it, a cast if autocast did."""
@@ -395,13 +393,7 @@ class LedgerRecorder:
         where = f"{self._module() or 'the model itself'}, at {without_overload(frame.name)}({dtypes})"
         self.failure = (str(error), where)
 
-    def _failed(self, error: Exception) -> str:
+    def _failure_message(self, error: Exception) -> str:
         message, where = self.failure
         place = f" in {where}" if message == str(error) else ""
         return f"the {self.stage} failed on {self.prepared.where}{place}: {type(error).__name__}: {error}"
-
-
-def _policies(prepared: PreparedRun) -> dict[str, Policy]:
-    if prepared.dtype is None:
-        return {}
-    return policy(prepared.device_type) if prepared.device.type == prepared.device_type else policy_on_cpu()

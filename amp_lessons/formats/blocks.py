@@ -107,7 +107,7 @@ class Scaled:
 
     @property
     def bits_per_element(self) -> float:
-        """How many bits this tensor takes per element, all scales included."""
+        """The bits of this tensor per element, all scales included."""
         scale_bits = self.scales.numel() * self.format.scale.bits
         tensor_scale_bits = FORMATS["fp32"].bits * self.format.has_tensor_scale
         return self.format.element.bits + (scale_bits + tensor_scale_bits) / self.elements.numel()
@@ -115,7 +115,7 @@ class Scaled:
 
 @dataclass(frozen=True)
 class ScalingError:
-    """What a scaled format did to one tensor.
+    """The error of a scaled format on one tensor.
 
     ``relative_error`` is ‖error‖ / ‖x‖, which the largest elements dominate; ``median_relative_error`` is
     that of the typical non-zero element; ``underflow_fraction`` is the part of the non-zero elements that

@@ -1,4 +1,4 @@
-"""What rounding did: to one number, in each format, and to a whole tensor."""
+"""The effect of rounding: on one number, in each format, and on a whole tensor."""
 
 from __future__ import annotations
 
@@ -85,15 +85,11 @@ def _outcome(value: float | Rational, float_format: FloatFormat, fields: Fields)
 def _errors(rounded: float, value: float | Rational) -> tuple[float, float]:
     if rounded == value:
         return 0.0, 0.0
-    if not (math.isfinite(rounded) and _is_finite(value)):
+    if not (math.isfinite(rounded) and (isinstance(value, Rational) or math.isfinite(value))):
         difference = rounded - (value if isinstance(value, float) else 0.0)
         return difference, abs(difference)
     error = Fraction(rounded) - Fraction(value)
     return _as_float(error), _as_float(abs(error / Fraction(value))) if value else math.inf
-
-
-def _is_finite(value: float | Rational) -> bool:
-    return isinstance(value, Rational) or math.isfinite(value)
 
 
 def _as_float(exact: Fraction) -> float:

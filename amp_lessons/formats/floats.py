@@ -83,12 +83,12 @@ class FloatFormat:
 
     @property
     def bits(self) -> int:
-        """How many bits a code has."""
+        """The number of bits in a code."""
         return self.signed + self.exponent_bits + self.mantissa_bits
 
     @cached_property
     def bias(self) -> int:
-        """What is subtracted from the exponent field to get the power of two."""
+        """The number that is subtracted from the exponent field to get the power of two."""
         return 2 ** (self.exponent_bits - 1) - (self.specials is not Specials.FNUZ)
 
     @property
@@ -123,12 +123,12 @@ class FloatFormat:
 
     @property
     def decimal_digits(self) -> float:
-        """How many decimal digits a normal value carries: log10 of 2^(mantissa bits + the hidden bit)."""
+        """The decimal digits that a normal value carries: log10 of 2^(mantissa bits + the hidden bit)."""
         return (self.mantissa_bits + 1) * math.log10(2)
 
     @property
     def finite_value_count(self) -> int:
-        """How many different finite values there are; plus and minus zero are one value."""
+        """The number of different finite values; plus and minus zero are one value."""
         return 2 * self.max_code + 1 if self.signed else self.max_code + 1
 
     @cached_property
@@ -140,7 +140,7 @@ class FloatFormat:
 
     @cached_property
     def overflow(self) -> Overflow:
-        """What a number beyond the range becomes: where PyTorch has a cast, its answer on the CPU."""
+        """The result of a number beyond the range: where PyTorch has a cast, its answer on the CPU."""
         if self.dtype is None:
             return "inf" if self.has_infinity else "saturate"
         answer = (

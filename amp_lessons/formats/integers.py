@@ -34,7 +34,7 @@ class Grouped:
 
     @property
     def bits_per_weight(self) -> float:
-        """What one weight takes, its part of the scales included."""
+        """The bits of one weight, its part of the scales included."""
         return bits_per_weight(self.codes.shape[-1], self.bits, self.group)
 
 

@@ -48,13 +48,13 @@ def running_sum(
     if method not in SUM_METHODS:
         raise ValueError(f"There is no method {method!r}; there are {', '.join(SUM_METHODS)}.")
     increments = rounding.as_float32(increments)
-    first = _expanded(start, increments)
+    first = _expand(start, increments)
     stochastic = partial(float_format.round_stochastically, generator=generator)
     round_sum = stochastic if method == "stochastic" else float_format.quantize
     return torch.stack(list(SUM_METHODS[method](increments, first, round_sum)))
 
 
-def _expanded(start: float | Tensor, increments: Tensor) -> Tensor:
+def _expand(start: float | Tensor, increments: Tensor) -> Tensor:
     """Return ``start`` as float32, in the shape of each increment."""
     if not isinstance(start, Tensor):
         start = torch.tensor(require_number(start, "start"), dtype=torch.float32)

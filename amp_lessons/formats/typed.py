@@ -27,7 +27,7 @@ _BITS_PER_DIGIT = 4
 
 @dataclass(frozen=True)
 class Typed:
-    """What a typed text means in one format.
+    """The meaning of a typed text in one format.
 
     ``value`` is exact: a Fraction, or a float where there is no fraction (−0, infinities, NaN). ``code`` is
     the code that the text names (``is_pattern``) or that the value rounds to.
@@ -123,11 +123,11 @@ def _magnitude(magnitude: str, text: str, examples: str) -> Fraction:
         magnitude = _without_thousands(magnitude, text)
     if power := _POWER.fullmatch(magnitude):
         factor, base, exponent = power.groups()
-        return _decimal(factor or "1") * _raised(base, int(exponent), text)
+        return _decimal(factor or "1") * _power(base, int(exponent), text)
     top, slash, bottom = magnitude.partition("/")
     if not all(re.fullmatch(_UNSIGNED, part) for part in ([top, bottom] if slash else [top])):
         raise ValueError(f"“{text}” is not a number. Try {examples}.")
-    return _divided(_decimal(top), _decimal(bottom or "1"), text)
+    return _quotient(_decimal(top), _decimal(bottom or "1"), text)
 
 
 def _without_thousands(magnitude: str, text: str) -> str:
@@ -145,14 +145,14 @@ def _decimal(text: str) -> Fraction:
     return Fraction(text)
 
 
-def _raised(base: str, exponent: int, text: str) -> Fraction:
+def _power(base: str, exponent: int, text: str) -> Fraction:
     exact = _decimal(base)
     if (exact.numerator.bit_length() + exact.denominator.bit_length()) * abs(exponent) > _MOST_BITS:
         raise _too_far_out(text)
-    return exact**exponent if exact or exponent >= 0 else _divided(Fraction(1), exact, text)
+    return exact**exponent if exact or exponent >= 0 else _quotient(Fraction(1), exact, text)
 
 
-def _divided(top: Fraction, bottom: Fraction, text: str) -> Fraction:
+def _quotient(top: Fraction, bottom: Fraction, text: str) -> Fraction:
     if not bottom:
         raise ValueError(f"“{text}” divides by zero. Type inf for infinity.")
     return top / bottom

@@ -1,5 +1,15 @@
 """Training in eight and four bits: recipes as data, scaled products, linear layers that compute by them.
 
+A linear layer makes three products: its output, the gradient of its input and that of its weight. Each
+operand is divided by a scale and rounded to a small format; the product of what is left is multiplied by both
+scales. A scale comes from the largest magnitude (amax) of the elements that share it, now or in earlier
+steps. Masters, biases, activations between layers and the optimizer's state stay as they are. A recipe says,
+product by product, which format an operand takes, who shares a scale, and how it is found.
+
+Left out, beside torchao and Transformer Engine: weights and optimizer states that are stored in few bits,
+collectives in FP8, the products inside of attention, and kernels that cast and multiply in one. What those
+libraries compute can be had here on any device, and every cast can be looked at.
+
 - ``recipes``: what a recipe is, and ``RECIPES``, those that models are trained with.
 - ``scale_rules``: from the largest magnitude, of this step or of earlier ones, to the scale; ``quantized``: a
   tensor beside its scales.
@@ -7,8 +17,8 @@
 - ``accumulators``: sums in few bits; ``long_sums``: what becomes of them as they get longer.
 - ``transforms``: outliers spread.
 - ``products``: one product, emulated or by the device's kernel, and which of them ran.
-- ``functional`` and ``conversion``: the function, the layer, the whole model; ``recording``: what was cast
-  while somebody looked.
+- ``functional`` and ``conversion``: the function, the layer, the whole model; ``recording``: the casts and
+  products of a stretch of training.
 """
 
 from amp_lessons.fp8.accumulators import FP32, Accumulation, accumulate

@@ -26,7 +26,7 @@ _TILE = 2**17  # products at a time: few enough to stay in a processor's cache
 
 @dataclass(frozen=True)
 class Accumulation:
-    """What a product is added up in: ``bits`` significant bits, the leading one included, or fp32 for None.
+    """A register for sums of products: ``bits`` significant bits, the leading one included, or fp32 for None.
 
     ``promote_every`` products (None: never) the sum moves to an fp32 register. ``together`` products are
     aligned and added by one instruction.
@@ -84,12 +84,8 @@ def accumulate(left: Tensor, right: Tensor, accumulation: Accumulation = FP32) -
 def few_bits(left: Tensor, right: Tensor, accumulation: Accumulation) -> Tensor:
     """Return left · rightᵀ, added up in one register of few bits and never promoted; in tiles of rows."""
     rows = max(1, _TILE // max(1, right.shape[0] * accumulation.together))
-    return torch.cat([_tile(part, right, accumulation) for part in left.split(rows)])
-
-
-def _tile(left: Tensor, right: Tensor, accumulation: Accumulation) -> Tensor:
-    (last,) = deque(registers(left, right, accumulation), maxlen=1)
-    return last
+    lasts = (deque(registers(part, right, accumulation), maxlen=1) for part in left.split(rows))
+    return torch.cat([last for (last,) in lasts])
 
 
 def registers(left: Tensor, right: Tensor, accumulation: Accumulation) -> Iterator[Tensor]:
@@ -103,13 +99,10 @@ def registers(left: Tensor, right: Tensor, accumulation: Accumulation) -> Iterat
         largest = torch.maximum(products.amax(0), -products.amin(0)).maximum(total.abs())
         spacing = _spacing(largest, bits)
         counted = _in_whole(products, spacing).sum(0) + _in_whole(total, spacing)
-        total = _cut(counted.mul_(spacing), bits)
+        total = counted.mul_(spacing)
+        spacing = _spacing(total, bits)
+        total = _in_whole(total, spacing).mul_(spacing)
         yield total
-
-
-def _cut(x: Tensor, bits: int) -> Tensor:
-    spacing = _spacing(x, bits)
-    return _in_whole(x, spacing).mul_(spacing)
 
 
 def _in_whole(x: Tensor, spacing: Tensor) -> Tensor:

@@ -1,4 +1,4 @@
-"""What a GPU and a library offer in 8 bits, and to which layers: lesson 09's rule and table, as data.
+"""Recipes in 8 bits of a GPU and a library, and for which layers: lesson 09's rule and table, as data.
 
 What stands here was read in the documentation and the source of the two libraries, and not run here:
 torchao 0.18, and Transformer Engine 2.20.
@@ -15,7 +15,7 @@ MULTIPLE = 16  # what the kernels take of a layer's sides
 
 @dataclass(frozen=True)
 class Choice:
-    """What to begin with on a GPU: a call of Transformer Engine's ``recipes``; torchao has one rule for all.
+    """The first choice on a GPU: a call of Transformer Engine's ``recipes``; torchao has one rule for all.
 
     ``gpus`` are names of data sheets (``measure.GPUS``); ``transformer_engine`` is "" where AMD's own build
     of it is needed. Its recipe takes sides that are multiples of ``multiple``. ``second`` is what torchao has
@@ -51,7 +51,7 @@ def choice_for(gpu: str) -> Choice | None:
 
 
 def fits(inputs: int, outputs: int) -> bool:
-    """Whether torchao's filter for ``FIRST`` converts a linear layer of these sides.
+    """Say whether torchao's filter for ``FIRST`` converts a linear layer of these sides.
 
     Its bounds come from times on H100s (``_auto_filter_for_tensorwise``).
     """

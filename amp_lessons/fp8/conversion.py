@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
@@ -34,7 +34,7 @@ class Layer:
 
 @dataclass(frozen=True)
 class Conversion:
-    """What ``convert`` did to a model: each layer that has weights of its own, in the model's order."""
+    """The report of ``convert``: each layer that has weights of its own, in the model's order."""
 
     recipe: Recipe
     layers: tuple[Layer, ...]
@@ -89,7 +89,7 @@ def convert(
     require(model, nn.Module, "model", "an nn.Module")
     recipe, engine = require_recipe(recipe), require_engine(engine)
     kept = require_items(keep, str, "keep", "the name of a layer such as 'head'")
-    layers = list(_with_weights(model))
+    layers = [(name, layer) for name, layer in model.named_modules() if _own_weights(layer)]
     _check_names(kept, [name for name, _ in model.named_modules() if name])
     report = []
     for name, layer in layers:
@@ -101,12 +101,6 @@ def convert(
             report.append(Layer(name, type(layer).__name__, _own_weights(layer), False, reason))
     model.conversion = Conversion(recipe, tuple(report))  # type: ignore[assignment]
     return model
-
-
-def _with_weights(model: nn.Module) -> Iterator[tuple[str, nn.Module]]:
-    for name, module in model.named_modules():
-        if _own_weights(module):
-            yield name, module
 
 
 def _own_weights(module: nn.Module) -> int:

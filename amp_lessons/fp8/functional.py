@@ -20,7 +20,7 @@ from amp_lessons.devices import without_autocast
 from amp_lessons.fp8.products import DTYPES, UNCAST, require_engine, scaled_product
 from amp_lessons.fp8.quantized import Quantized, quantize
 from amp_lessons.fp8.recipes import PRODUCTS, Cast, Recipe, Role, require_recipe
-from amp_lessons.fp8.recording import is_recording, tell
+from amp_lessons.fp8.recording import is_recording, note
 from amp_lessons.fp8.scale_rules import AmaxHistory
 from amp_lessons.fp8.transforms import random_hadamard
 
@@ -60,7 +60,7 @@ def linear(
 
 @dataclass(frozen=True)
 class _Way:
-    """How one layer computes in one step; ``dtype`` is that of its output, and of what is not cast."""
+    """One layer's way of computing in one step; ``dtype`` is that of its output, and of what is not cast."""
 
     operands: Operands
     engine: str
@@ -104,7 +104,7 @@ def _product(name: str, way: _Way, left: Tensor, right: Tensor, dtype: torch.dty
     """Compute one of the three products to ``dtype``: cast as the recipe says, or plainly."""
     product = way.operands.recipe.products[name]
     if product is None:
-        tell(way.layer, name, UNCAST)
+        note(way.layer, name, UNCAST)
         plain = (
             each.t() if turn else each for each, turn in zip((left, right), _TRANSPOSED[name], strict=True)
         )
@@ -114,7 +114,7 @@ def _product(name: str, way: _Way, left: Tensor, right: Tensor, dtype: torch.dty
     a = cast(first, left, product.left, hadamard, transposed=turn_left)
     b = cast(second, right, product.right, hadamard, transposed=turn_right)
     made = scaled_product(a, b, accumulation=accumulation, dtype=dtype, engine=way.engine)
-    tell(way.layer, name, made.engine, (first, a), (second, b))
+    note(way.layer, name, made.engine, (first, a), (second, b))
     return made.values
 
 

@@ -1,4 +1,4 @@
-"""How wrong a dot product is the longer it gets, in accumulators of few bits."""
+"""The error of longer and longer dot products, in accumulators of few bits."""
 
 from __future__ import annotations
 
@@ -39,11 +39,11 @@ class LongSums:
         """
         if require(accumulation, Accumulation, "accumulation", "an fp8.Accumulation").together != _SHORTEST:
             raise ValueError(f"together is {_SHORTEST} here, not {accumulation.together}")
-        sums = self._at_once(accumulation) if accumulation.bits is None else self._on_the_way(accumulation)
+        if accumulation.bits is None:
+            sums = [accumulate(self.left[:, :n], self.right[:, :n], accumulation) for n in self.lengths]
+        else:
+            sums = self._on_the_way(accumulation)
         return tuple(relative_error(a, b) for a, b in zip(sums, self.exact, strict=True))
-
-    def _at_once(self, accumulation: Accumulation) -> list[Tensor]:
-        return [accumulate(self.left[:, :n], self.right[:, :n], accumulation) for n in self.lengths]
 
     def _on_the_way(self, accumulation: Accumulation) -> list[Tensor]:
         """Walk along the longest sum once, and keep what it is at each of the lengths."""

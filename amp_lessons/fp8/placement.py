@@ -1,4 +1,4 @@
-"""Where a scale puts the elements of a tensor on the number line of a small format, and what that costs."""
+"""The place of a tensor's elements on the number line of a small format under a scale, and its cost."""
 
 from __future__ import annotations
 
@@ -30,17 +30,18 @@ class Placement:
 
     @property
     def at_stake(self) -> int:
-        """How many elements are not zero."""
+        """The number of elements that are not zero."""
         return int(torch.count_nonzero(self.tensor))
 
     @cached_property
     def fates(self) -> Mapping[str, Mapping[int, int]]:
-        """What became of the elements that are not zero: {fate: {binade of element / scale: how many}}.
+        """The fates of the elements that are not zero: {fate: {binade of element / scale: how many}}.
 
         The fates are those of ``scaling.Census``; "overflowed" are those that saturate.
         """
         alive = self.tensor != 0
-        stored = self._divided()[alive].abs()
+        scale = self.quantized.element_scales
+        stored = torch.where(scale > 0, self.tensor / scale, 0.0)[alive].abs()
         binades = torch.where(stored > 0, torch.frexp(stored).exponent - 1, _LOWEST_BINADE)
         by_fate = {}
         for fate, found in zip(FATES, self._classes(stored, self.quantized.values[alive].abs()), strict=True):
@@ -59,10 +60,6 @@ class Placement:
             back, exact = back.clone(), exact.clone()
             back[without] = exact[without] = 0
         return relative_error(back, exact)
-
-    def _divided(self) -> Tensor:
-        scale = self.quantized.element_scales
-        return torch.where(scale > 0, self.tensor / scale, 0.0)
 
     def _classes(self, stored: Tensor, values: Tensor) -> tuple[Tensor, ...]:
         """Return, in the order of ``FATES``, which elements met each of them."""

@@ -25,7 +25,7 @@ DTYPES = (torch.float32, *HALVES.values())
 
 @dataclass(frozen=True)
 class Engine:
-    """What computes a product, and why: fp32 ("emulated"), a kernel ("device"), "none" if nothing is cast."""
+    """The way of a product, and why: fp32 ("emulated"), a kernel ("device"), "none" if nothing is cast."""
 
     name: Literal["emulated", "device", "none"]
     reason: str

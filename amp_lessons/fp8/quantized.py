@@ -45,7 +45,7 @@ class Quantized:
 
     @property
     def element_scales(self) -> Tensor:
-        """What each element is multiplied by to be taken back: float32, in the shape of the tensor."""
+        """The factor that takes each element back: float32, in the shape of the tensor."""
         return replace(self, values=torch.ones_like(self.values)).dequantize()
 
     def transposed(self) -> Quantized:
@@ -63,12 +63,12 @@ class Quantized:
 
     @property
     def bytes_of_values(self) -> float:
-        """What the elements take when they are stored without gaps."""
+        """The bytes of the elements when they are stored without gaps."""
         return self.values.numel() * self.cast.element.bits / 8
 
     @property
     def bytes_of_scales(self) -> float:
-        """What all scales take; nothing under the rule "none"."""
+        """The bytes of all scales; nothing under the rule "none"."""
         if self.cast.rule == "none":
             return 0.0
         tensor_scale_bits = FORMATS["fp32"].bits * self.cast.has_tensor_scale
@@ -99,14 +99,14 @@ def quantize(
         return _nothing(x, cast)
     blocks = _split(_as_matrix(x), cast)
     seen = blocks.abs().amax((1, 3))
-    used = scales(seen if amax is None else _expanded(amax, seen), cast)
+    used = scales(seen if amax is None else _expand(amax, seen), cast)
     scaled = blocks * used.multiplier[:, None, :, None]
-    rounded = _rounded(scaled, cast, generator)
+    rounded = _round(scaled, cast, generator)
     counts = (_saturated(scaled, cast), _underflowed(blocks, rounded)) if count else (None, None)
     return Quantized(cast, _join(rounded, x), used.scale, used.tensor_scale, seen, *counts)
 
 
-def _rounded(scaled: Tensor, cast: Cast, generator: torch.Generator | None) -> Tensor:
+def _round(scaled: Tensor, cast: Cast, generator: torch.Generator | None) -> Tensor:
     within = scaled.clamp(-cast.element.max, cast.element.max)
     if cast.stochastic:
         return cast.element.round_stochastically(within, generator)
@@ -151,7 +151,7 @@ def _join(blocks: Tensor, like: Tensor) -> Tensor:
     return matrix[: like.numel() // columns, :columns].reshape(like.shape)
 
 
-def _expanded(amax: Tensor, seen: Tensor) -> Tensor:
+def _expand(amax: Tensor, seen: Tensor) -> Tensor:
     require(amax, Tensor, "amax", "a tensor with one largest magnitude, or with one per block")
     try:
         return amax.detach().to(seen).expand_as(seen)

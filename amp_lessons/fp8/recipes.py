@@ -1,4 +1,4 @@
-"""What a recipe is: how the two operands of each of a linear layer's three products become small.
+"""Recipes: how the two operands of each of a linear layer's three products become small.
 
 A layer y = x Wᵀ makes three products: its output from input and weight, and on the way back the gradient of
 its input from gradient and weight, and that of its weight from gradient and input.
@@ -41,7 +41,7 @@ RULES = {
 
 @dataclass(frozen=True)
 class Cast:
-    """How one operand becomes small: the format of its elements, who shares a scale, and how it is found.
+    """The cast of one operand: the format of its elements, who shares a scale, and how it is found.
 
     ``block`` is how many (rows, columns) share a scale, None for all of them: ``TENSOR``, ``ROW``, (1, 32),
     (128, 128). Columns run along the dimension that the product sums over. ``scale`` is the format that a
@@ -96,7 +96,7 @@ class Cast:
 
 @dataclass(frozen=True)
 class Product:
-    """How both operands of one product become small.
+    """The casts of both operands of one product.
 
     ``hadamard`` is the size of the random Hadamard transform that both go through first, None for none.
     """
@@ -118,7 +118,7 @@ class Product:
 
 @dataclass(frozen=True)
 class Recipe:
-    """How a linear layer trains in few bits.
+    """A linear layer's way of training in few bits.
 
     A product that is None runs in the precision of the activations. ``amax_history`` is over how many steps
     the largest magnitude is remembered that a scale comes from; 0 takes it from the tensor at hand.
@@ -154,7 +154,7 @@ class Recipe:
 
     @property
     def bits(self) -> int:
-        """How many bits the smallest element has; 32 where no product is cast."""
+        """The number of bits of the smallest element; 32 where no product is cast."""
         casts = [
             cast for product in self.products.values() if product for cast in (product.left, product.right)
         ]

@@ -1,4 +1,4 @@
-"""Which products were made while somebody looked, by which engine, and what the casts lost."""
+"""Products that were made during a recording, by which engine, and what the casts lost."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from amp_lessons.fp8.recipes import Role
 
 @dataclass(frozen=True)
 class CastMade:
-    """What one cast did to one tensor: ``role`` "input", "weight" or "gradient"; counts are of elements."""
+    """One cast of one tensor: ``role`` "input", "weight" or "gradient"; counts are of elements."""
 
     role: Role
     format: str
@@ -52,30 +52,29 @@ class ProductMade:
     casts: tuple[CastMade, ...]
 
 
-_LISTENING: list[
-    list[ProductMade]
-] = []  # not a context variable: autograd runs backward in threads of its own
+# not a context variable: autograd runs backward in threads of its own
+_RECORDINGS: list[list[ProductMade]] = []
 
 
 @contextmanager
 def record() -> Iterator[list[ProductMade]]:
     """Take down every product that ``fp8`` makes inside, in order; counting takes as long as casting."""
     made: list[ProductMade] = []
-    _LISTENING.append(made)
+    _RECORDINGS.append(made)
     try:
         yield made
     finally:
-        _LISTENING[:] = [each for each in _LISTENING if each is not made]
+        _RECORDINGS[:] = [each for each in _RECORDINGS if each is not made]
 
 
 def is_recording() -> bool:
-    """Say whether anybody looks, so that casts are to be counted."""
-    return bool(_LISTENING)
+    """Say whether a recording is under way, so that casts are to be counted."""
+    return bool(_RECORDINGS)
 
 
-def tell(layer: str, product: str, engine: Engine, *operands: tuple[Role, Quantized]) -> None:
-    """Tell those who look that a product was made."""
-    if _LISTENING:
+def note(layer: str, product: str, engine: Engine, *operands: tuple[Role, Quantized]) -> None:
+    """Add a product to the recordings that are under way."""
+    if _RECORDINGS:
         made = ProductMade(layer, product, engine, tuple(CastMade.of(*operand) for operand in operands))
-        for listener in _LISTENING:
-            listener.append(made)
+        for recording in _RECORDINGS:
+            recording.append(made)

@@ -22,7 +22,7 @@ _SMALLEST_POWER = 2.0**-127  # that of E8M0; float32 holds its inverse, but not 
 
 @dataclass(frozen=True)
 class Scales:
-    """What the elements of each block are multiplied by, and what takes them back: scale · tensor_scale.
+    """The multipliers of each block's elements, and what takes them back: scale · tensor_scale.
 
     All are float32; ``multiplier`` and ``scale`` have one entry per block, ``tensor_scale`` has no dimension.
     Where ``amax`` is infinite or NaN they are NaN, and so becomes everything that shares them.

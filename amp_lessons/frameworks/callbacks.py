@@ -25,14 +25,14 @@ class Watching:
 
     @property
     def seen(self) -> audit.Seen:
-        """What was seen of the last training. Raises RuntimeError before there was one."""
+        """The audit's report on the last training. Raises RuntimeError before there was one."""
         if self._seen is None:
             raise RuntimeError("no training has begun yet; hand it to the framework, and train")
         return self._seen
 
     @property
     def report(self) -> audit.Report:
-        """What is wrong with the last training so far, and its numbers."""
+        """The mistakes of the last training so far, and its numbers."""
         return self.seen.report
 
     def begin(self, *models: nn.Module) -> None:

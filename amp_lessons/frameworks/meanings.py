@@ -1,4 +1,4 @@
-"""What a flag means: a small model is trained with it, watched, and the dtypes that were seen are told."""
+"""The meaning of a flag: a small model is trained with it under the audit, which reports the dtypes."""
 
 from __future__ import annotations
 
@@ -134,7 +134,7 @@ FLAGS: dict[tuple[str, str], Run] = {
 
 @dataclass(frozen=True)
 class Meaning:
-    """What a framework's flag meant in a small training here, in dtypes; None where nothing was seen.
+    """The meaning of a framework's flag in a small training here, in dtypes; None where nothing was seen.
 
     ``compute`` is what a linear layer returned in training, ``evaluation`` what it returned in evaluation,
     with weights in ``evaluation_weights``. ``refused`` is the error by which the framework refused the flag

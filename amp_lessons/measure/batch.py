@@ -14,7 +14,7 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 
 from amp_lessons._base.arguments import require, require_callable, require_number, require_whole
 from amp_lessons.autocast.running import BroughtAlong, fake_mode_of, gradients_on, on_fake_cpu
-from amp_lessons.measure.footprint import COMPUTED, MEASURED, Footprint
+from amp_lessons.measure.footprint import COMPUTED, MEASURED, Footprint, Kind
 from amp_lessons.measure.memory import Factory, check_functions, footprint_of
 from amp_lessons.measure.recording import StepRecording, line_through, record_step
 
@@ -88,8 +88,9 @@ class Predictions:
     """Peaks of memory by batch, read off recordings of a step, of as few as tell.
 
     ``record`` records a step on a batch; ``base``, a batch with its recording, may be known already. A line
-    is drawn from it to the last one, on ``far`` samples. Where each storage is as large in both, or in
-    proportion to the batch, what lies between, or little beyond, is read off that line.
+    is drawn from it to the last one, on ``far`` samples; the first time that is about as many as fit. Where
+    each storage is as large in both, or in proportion to the batch, what lies between, or little beyond, is
+    read off that line.
     """
 
     record: Callable[[int], StepRecording]
@@ -116,15 +117,32 @@ class Predictions:
 
     def recording(self, batch: int) -> StepRecording:
         """Return the recording on a batch: off the line if there is one, else of a step that is followed."""
-        if self.line is not None and self.base is not None and self.base[0] <= batch <= self.far * 9 // 8:
-            return self.line(batch)
-        recording = self.record(batch)
         if self.base is None or self.base[0] == 1:  # on which some operations take other ways
-            self.base = batch, recording
-        elif batch > self.base[0]:
-            self.line = line_through(self.base[1], recording, (self.base[0], batch))
-            self.far = batch
+            self.base = batch, self.record(batch)
+            return self.base[1]
+        if batch > self.base[0] and not self.far:
+            self._draw_line(max(batch, self._fitting(*self.base)))
+        if self.line is not None and self.base[0] <= batch <= self.far * 9 // 8:
+            return self.line(batch)
+        return self._draw_line(batch) if batch > self.base[0] else self.record(batch)
+
+    def _draw_line(self, far: int) -> StepRecording:
+        assert self.base is not None
+        self.far, recording = far, self.record(far)
+        self.line = line_through(self.base[1], recording, (self.base[0], far))
         return recording
+
+    def _fitting(self, batch: int, recording: StepRecording) -> int:
+        """Guess how many samples fit: as many as if all grew with them but what belongs to the weights."""
+        fitting = [LARGEST_BATCH]
+        for moment in footprint_of(recording, self.optimizer).history:
+            alike = sum(moment.live_bytes.get(kind, 0) for kind in _OF_WEIGHTS)
+            if moment.phase != "optimizer" and moment.total_bytes > alike:
+                fitting.append(batch * (self.capacity_bytes - alike) // (moment.total_bytes - alike))
+        return min(fitting)
+
+
+_OF_WEIGHTS: tuple[Kind, ...] = ("parameters", "buffers", "gradients", "optimizer state", "weight copies")
 
 
 def search_largest_batch(step: Callable[[int], Any], *, largest: int = LARGEST_BATCH) -> LargestBatch:

@@ -1,4 +1,4 @@
-"""What a language model reads for each token that it writes, and how fast a GPU's memory lets it write.
+"""The bytes that a language model reads for each token, and the speed that a GPU's memory allows it.
 
 For one token a server multiplies every weight by one row, and reads the cache: keys and values of all earlier
 tokens, or whatever else the model keeps of them. See Pope et al., https://arxiv.org/abs/2211.05102.
@@ -63,7 +63,7 @@ class Part:
 
 @dataclass(frozen=True)
 class Decoding:
-    """What a language model reads for a token that it writes after ``context`` others, counted in numbers.
+    """The numbers that a language model reads for a token that it writes after ``context`` others.
 
     ``looked_up`` are the tables of which a token reads one row. ``cached`` is what is kept of one sequence,
     and ``cached_per_token`` what it grows by with a token, 0 for a state of fixed size. ``queries`` is how
@@ -113,18 +113,18 @@ class Served:
 
     @property
     def weight_bytes(self) -> int:
-        """What the weights take, tables that are looked up included."""
+        """The bytes of the weights, tables that are looked up included."""
         read = sum(part.nbytes(self.bits, self.group) for part in self.decoding.parts)
         return round(read + self.decoding.looked_up * _SIXTEEN / 8)
 
     @property
     def cache_bytes(self) -> int:
-        """What the cache of one sequence takes."""
+        """The bytes of one sequence's cache."""
         return self.decoding.cached * self.cache_itemsize
 
     @property
     def largest_batch(self) -> int:
-        """How many sequences fit beside the weights, 0 if none does. What kernels work in is not counted."""
+        """The number of sequences that fit beside the weights. Workspaces of kernels are not counted."""
         return max(0, int((self.sheet.usable_bytes - self.weight_bytes) // max(1, self.cache_bytes)))
 
     def read_bytes(self, batch: int) -> float:
@@ -233,7 +233,7 @@ def decoding_of(model: nn.Module, context: int | None = None) -> Decoding:
     have.
     """
     fake, _ = on_fake_cpu(model, ())
-    most = _positions(fake)
+    most = getattr(getattr(fake, "config", None), "max_position_embeddings", None)
     context = (
         min(USUAL_CONTEXT, most or USUAL_CONTEXT) if context is None else require_whole(context, "context")
     )
@@ -241,16 +241,12 @@ def decoding_of(model: nn.Module, context: int | None = None) -> Decoding:
         raise ValueError(f"{type(model).__name__} knows {most:,} positions, so its context is at most that")
     _require_writer(fake)
     short, longer = _SHORT if most is None or most >= _SHORT[1] else (most // 2, most)
-    with _asked(fake):
-        few, more = _numbers(_cached(fake, short)), _numbers(_cached(fake, longer))
-        cached = _cached(fake, context if more > few else short)
+    with _as_a_server(fake):
+        few, more = _numbers(_cache_of(fake, short)), _numbers(_cache_of(fake, longer))
+        cached = _cache_of(fake, context if more > few else short)
     per_token = (more - few) // (longer - short)
     parts, looked_up = _weights(fake)
     return Decoding(context, parts, looked_up, _numbers(cached), per_token, _queries(fake, cached))
-
-
-def _positions(model: Any) -> int | None:
-    return getattr(getattr(model, "config", None), "max_position_embeddings", None)
 
 
 def writes_text(model: Any) -> bool:
@@ -271,7 +267,7 @@ def _require_writer(model: Any) -> None:
 
 
 @contextmanager
-def _asked(model: nn.Module) -> Iterator[None]:
+def _as_a_server(model: nn.Module) -> Iterator[None]:
     """Run a fake model as a server does: without gradients, in evaluation mode, which is taken back."""
     training = [module for module in model.modules() if module.training]
     mode = fake_mode_of([*model.parameters(), *model.buffers()]) or FakeTensorMode()
@@ -284,13 +280,13 @@ def _asked(model: nn.Module) -> Iterator[None]:
             module.training = True
 
 
-def _cached(model: nn.Module, tokens: int) -> list[torch.Tensor]:
+def _cache_of(model: nn.Module, tokens: int) -> list[torch.Tensor]:
     """Return what the model keeps of a sequence of ``tokens``."""
     try:
         output = model(input_ids=torch.zeros(1, tokens, dtype=torch.long), use_cache=True)
     except TypeError as error:
         raise NoDecoderError(f"it is not called as model(input_ids=..., use_cache=True): {error}") from error
-    found = [each for name in _CACHES for each in _held(getattr(output, name, None), set())]
+    found = [each for name in _CACHES for each in _tensors_of(getattr(output, name, None), set())]
     if not found:
         raise NoDecoderError(f"with use_cache=True it returned no {' or '.join(_CACHES)}")
     return found
@@ -300,7 +296,7 @@ def _numbers(tensors: Iterable[torch.Tensor]) -> int:
     return sum(each.numel() for each in tensors)
 
 
-def _held(value: Any, seen: set[int]) -> Iterator[torch.Tensor]:
+def _tensors_of(value: Any, seen: set[int]) -> Iterator[torch.Tensor]:
     """Yield the floating tensors that a cache holds, whatever it is made of, each once."""
     if id(value) in seen or isinstance(value, (str, bytes, int, float, type(None), nn.Module)):
         return
@@ -313,7 +309,7 @@ def _held(value: Any, seen: set[int]) -> Iterator[torch.Tensor]:
         value.values() if isinstance(value, Mapping) else value if isinstance(value, (list, tuple)) else ()
     )
     for each in (*inside, *getattr(value, "__dict__", {}).values()):
-        yield from _held(each, seen)
+        yield from _tensors_of(each, seen)
 
 
 def _queries(model: Any, cached: Iterable[torch.Tensor]) -> float:

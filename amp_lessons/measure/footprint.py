@@ -1,4 +1,4 @@
-"""What the memory of one training step is made of."""
+"""The parts of one training step's memory."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ class Footprint:
 
     @property
     def saved_bytes(self) -> dict[torch.dtype, int]:
-        """What is saved for the backward pass by dtype, most first; see ``saved_activation_bytes``."""
+        """Bytes saved for the backward pass by dtype, most first; see ``saved_activation_bytes``."""
         return dict(_bytes_by_dtype(self.saved).most_common())
 
     @property
@@ -101,7 +101,7 @@ def footprint(events: Iterable[Event], saved: Iterable[Storage], source: str, wa
         saved=_saved_rows(saved),
         at_peak=dict(worst.live_bytes),
         peak_phase=worst.phase,
-        history=tuple(_thinned(moments)),
+        history=tuple(_thin_out(moments)),
         source=source,
         warning=warning,
     )
@@ -123,7 +123,7 @@ def _bytes_by_dtype(rows: Iterable[Saved]) -> Counter[torch.dtype]:
     return counts
 
 
-def _thinned(moments: list[Moment]) -> list[Moment]:
+def _thin_out(moments: list[Moment]) -> list[Moment]:
     """Keep the worst moment of each stretch of the step, and so the peak itself."""
     stretch = -(-len(moments) // _MOMENTS)
     numbered = groupby(enumerate(moments), key=lambda item: item[0] // stretch)
@@ -149,7 +149,7 @@ KINDS: tuple[Kind, ...] = Kind.__args__  # type: ignore[attr-defined]
 
 
 class Moment(NamedTuple):
-    """What was allocated after one event, by kind, in bytes."""
+    """The bytes that were allocated after one event, by kind."""
 
     phase: str
     live_bytes: Mapping[str, int]
@@ -240,10 +240,6 @@ class StorageLog(TorchDispatchMode):
             if storage.kind == "temporary":
                 storage.kind = kind
 
-    def note_bytes(self, nbytes: int, kind: Kind) -> None:
-        """Count bytes that no storage stands for."""
-        self._born(-len(self.events) - 1, Storage(nbytes, kind))
-
     @property
     def live(self) -> list[Storage]:
         """The storages that are allocated now."""
@@ -257,7 +253,8 @@ class StorageLog(TorchDispatchMode):
     @contextmanager
     def following(self, model: nn.Module) -> Iterator[None]:
         """Also write down what autograd saves in this block, and for which module of ``model``."""
-        with self._paths.following(model), torch.autograd.graph.saved_tensors_hooks(self._pack, _unpack):
+        hooks = torch.autograd.graph.saved_tensors_hooks(self._pack, lambda packed: packed)
+        with self._paths.following(model), hooks:
             yield
 
     @contextmanager
@@ -277,12 +274,9 @@ class StorageLog(TorchDispatchMode):
         storage, key = tensor.untyped_storage(), _key(tensor)
         if key not in self._live:
             self._watches[key] = weakref.ref(storage, lambda _: self._freed(key))
-            self._born(key, Storage(storage.nbytes(), kind))
+            self._live[key] = Storage(storage.nbytes(), kind)
+            self.events.append((self.phase, self._live[key], 1))
         return self._live[key]
-
-    def _born(self, key: int, storage: Storage) -> None:
-        self._live[key] = storage
-        self.events.append((self.phase, storage, 1))
 
     def _freed(self, key: int) -> None:
         del self._watches[key]
@@ -337,7 +331,3 @@ def _graph_of(losses: Iterable[torch.Tensor]) -> set[torch.autograd.graph.Node]:
             found.add(node)
             waiting.extend(following for following, _ in node.next_functions)
     return found
-
-
-def _unpack(tensor: torch.Tensor) -> torch.Tensor:
-    return tensor

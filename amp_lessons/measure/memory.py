@@ -1,9 +1,8 @@
-"""Where the memory of a training step goes: predicted without running anything, or measured."""
+"""The memory of a training step: predicted without running anything, or measured."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Any
@@ -21,6 +20,7 @@ from amp_lessons.autocast.running import (
     gradients_on,
     prepare,
     require_module,
+    values_kept,
 )
 from amp_lessons.devices import fp32_products
 from amp_lessons.measure.footprint import (
@@ -133,7 +133,7 @@ def measure_memory(
     with (
         prepared.without_trace(),
         gradients_kept(prepared),
-        _weights_kept(model),
+        values_kept(model.parameters()),
         fp32_products(tf32=kind.tf32),
     ):
         updates = make_optimizer(optimizer, model.parameters()) if optimizer else None
@@ -204,18 +204,6 @@ def _allocated_at_peak(prepared: PreparedRun, loss_fn: LossFn | None, updates: O
     torch.cuda.reset_peak_memory_stats(prepared.device)
     step()
     return torch.cuda.max_memory_allocated(prepared.device) - elsewhere
-
-
-@contextmanager
-def _weights_kept(model: nn.Module) -> Iterator[None]:
-    """Put back what the parameters held; the copy lies in main memory, where it is in nobody's way."""
-    before = [(parameter, parameter.detach().to("cpu", copy=True)) for parameter in model.parameters()]
-    try:
-        yield
-    finally:
-        with torch.no_grad():
-            for parameter, values in before:
-                parameter.copy_(values)
 
 
 # --- what an optimizer keeps and what it needs in passing, asked of the optimizer itself

@@ -1,4 +1,4 @@
-"""What else a network does, from matrix product to addition, measured to find its place under the roof."""
+"""A network's operations, from matrix product to addition, measured to find their place under the roof."""
 
 from __future__ import annotations
 
@@ -131,13 +131,13 @@ def operation_rates_in_turns(
     for tf32 in (False, True):  # switching takes a tenth of a millisecond: too long to be part of a sample
         group = [kind for kind in kinds if kind.tf32 == tf32]
         with fp32_products(tf32=tf32):
-            for operation in _named(operations) if group else ():
+            for operation in _find_operations(operations) if group else ():
                 rates += _rates(operation, group, place, count, width, seconds)
     order = [kind.name for kind in kinds]
     return tuple(sorted(rates, key=lambda rate: order.index(rate.precision)))
 
 
-def _named(operations: Iterable[str]) -> list[Operation]:
+def _find_operations(operations: Iterable[str]) -> list[Operation]:
     names = require_items(operations, str, "operations", 'a name such as "attention"')
     unknown = next((name for name in names if name not in OPERATIONS), None)
     if unknown is not None:
@@ -166,15 +166,11 @@ class _Call:
     ) -> None:
         draw = torch.Generator(place)
         self.inputs = [random_values(shape, kind, draw) for shape in operation.shapes(tokens, width)]
-        self._operation, self._kind, self._place = operation, kind, place
+        self._operation, self._place, self._dtype = operation, place.type, kind.autocast_dtype
 
     def __call__(self) -> Tensor:
-        with _autocast(self._kind, self._place):
+        with torch.autocast(self._place, dtype=self._dtype, enabled=self._dtype is not None):
             return self._operation.run(*self.inputs)
-
-
-def _autocast(kind: Precision, place: torch.device) -> Any:
-    return torch.autocast(place.type, dtype=kind.autocast_dtype, enabled=kind.autocast_dtype is not None)
 
 
 # --- a device's roofline, and where a network's operations lie under it, in a few seconds

@@ -1,4 +1,4 @@
-"""How fast a device multiplies matrices and copies memory, per precision: the two lines of its roofline."""
+"""Rates of matrix products and of memory on a device, per precision: the two lines of its roofline."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ class Rate:
 
 @dataclass(frozen=True)
 class Roof:
-    """What bounds operations in one precision: at most so many of them, and so many bytes, per second."""
+    """The bounds on operations in one precision: at most so many of them, and so many bytes, per second."""
 
     precision: str
     flop_per_s: float
@@ -85,7 +85,7 @@ class Promise:
 
 @dataclass(frozen=True)
 class Roofline:
-    """What bounds an operation on one device: the best product rate and the rate of memory, per precision.
+    """The bounds on operations on one device: the best product rate and the rate of memory, per precision.
 
     The model is Williams, Waterman and Patterson's, https://doi.org/10.1145/1498765.1498785.
     """
@@ -211,8 +211,9 @@ def product_rates(
     require_number(longest_call_ms, "longest_call_ms", above=0)
     rates: list[Rate] = []
     for size in _whole(sizes) or _product_sizes(place):
-        too_large = 3 * size**2 * kind.dtype.itemsize > _SHARE_OF_FREE_MEMORY * free_bytes(place)
-        if too_large or (rates and _expected_ms(rates[-1], size) > longest_call_ms):
+        if 3 * size**2 * kind.dtype.itemsize > _SHARE_OF_FREE_MEMORY * free_bytes(place):
+            break
+        if rates and rates[-1].timing.median_ms * (size / rates[-1].size) ** 3 > longest_call_ms:
             break
         rates.append(product_rate(size, precision_name, device=place, seconds=seconds))
     return tuple(rates)
@@ -250,10 +251,6 @@ def _product_sizes(place: torch.device) -> Sequence[int]:
 
 def _copy_sizes(place: torch.device) -> Sequence[int]:
     return [2**power for power in range(20, 31 if place.type == "cuda" else 29, 2)]
-
-
-def _expected_ms(last: Rate, size: int) -> float:
-    return last.timing.median_ms * (size / last.size) ** 3
 
 
 def random_values(shape: tuple[int, ...], kind: Precision, draw: torch.Generator) -> torch.Tensor:

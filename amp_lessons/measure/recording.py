@@ -122,7 +122,8 @@ def follow_step(
         saved = tuple(storage for storage in log.live if storage.saved_dtype is not None)
         log.phase = "backward"
         with log.adding_gradients(losses):
-            backward(losses, _trained(prepared.model) if of_parameters else None)
+            trained: list[torch.Tensor] = [each for each in prepared.model.parameters() if each.requires_grad]
+            backward(losses, trained if of_parameters else None)
     log.note_all([leaf.grad for leaf in _leaves(prepared) if leaf.grad is not None], "gradients")
     return saved
 
@@ -167,10 +168,6 @@ def _leaves(prepared: PreparedRun) -> list[torch.Tensor]:
     """Return the tensors that a backward pass leaves gradients on: parameters, inputs that ask for it."""
     inputs = tensors_in((prepared.args, prepared.kwargs))
     return [tensor for tensor in (*prepared.model.parameters(), *inputs) if tensor.is_leaf]
-
-
-def _trained(model: nn.Module) -> list[torch.Tensor]:
-    return [parameter for parameter in model.parameters() if parameter.requires_grad]
 
 
 @contextmanager

@@ -233,7 +233,7 @@ class Difference:
 
 @dataclass(frozen=True)
 class Timing:
-    """How long one call took, sample by sample, in milliseconds.
+    """The duration of one call, sample by sample, in milliseconds.
 
     Each sample is the mean over ``calls_per_sample`` calls. ``first_call_ms`` is the very first call, with
     all that happens only once: loading kernels, choosing algorithms, allocating, compiling.

@@ -122,7 +122,7 @@ class Traffic:
 
 @dataclass(frozen=True)
 class Communication:
-    """What each rank sends in one step of training, in the order of first occurrence."""
+    """The messages of each rank in one step of training, in the order of first occurrence."""
 
     strategy: str
     world_size: int
@@ -135,7 +135,7 @@ class Communication:
 
     @property
     def calls(self) -> int:
-        """How many collectives a step has."""
+        """The number of collectives in a step."""
         return sum(row.times for row in self.rows)
 
     def by_purpose(self) -> dict[str, int]:

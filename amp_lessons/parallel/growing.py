@@ -1,4 +1,4 @@
-"""How wrong a mean gets the more ranks it is of, and on which way it is added up."""
+"""The error of a mean over more and more ranks, by the way on which it is added up."""
 
 from __future__ import annotations
 

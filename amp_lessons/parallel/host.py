@@ -41,15 +41,10 @@ def main(descriptor: int, idle_s: float) -> None:
     os.dup2(nothing, 2)  # until here it said why it could not start
     os.chdir("/")  # so that the notebook's folder can be moved or removed
     with contextlib.suppress(NotebookGoneError, EOFError, OSError):
-        while _asked(connection, parent, idle_s):
-            _serve(connection, parent)
-
-
-def _serve(connection: Connection, parent: int) -> None:
-    """Receive one job, run it, and send the endings of its ranks back."""
-    job = pickle.loads(connection.recv_bytes())
-    connection.send_bytes(ACCEPTED)
-    connection.send_bytes(pickle.dumps(_run(job, connection, parent)))
+        while _wait_for_job(connection, parent, idle_s):
+            job = pickle.loads(connection.recv_bytes())
+            connection.send_bytes(ACCEPTED)
+            connection.send_bytes(pickle.dumps(_run(job, connection, parent)))  # the endings of its ranks
 
 
 def _preload() -> None:
@@ -63,7 +58,7 @@ def _preload() -> None:
     gc.enable()
 
 
-def _asked(connection: Connection, parent: int, idle_s: float) -> bool:
+def _wait_for_job(connection: Connection, parent: int, idle_s: float) -> bool:
     """Wait for the next job; False when the time without one is over."""
     give_up = time.monotonic() + idle_s
     while time.monotonic() < give_up:
@@ -135,14 +130,10 @@ def _supervise(living: list[HostedRank], timeout_s: float, connection: Connectio
         for each in living:  # those that have not reported say where they are
             if each.running:
                 os.kill(each.pid, ranks.ASK_WHERE)
-        _read_pipes_for(selector, _OTHERS_MAY_END_S)
+        until = time.monotonic() + _OTHERS_MAY_END_S
+        while time.monotonic() < until:
+            _read_pipes(selector, _POLL_S)
     return False
-
-
-def _read_pipes_for(selector: selectors.BaseSelector, seconds: float) -> None:
-    until = time.monotonic() + seconds
-    while time.monotonic() < until:
-        _read_pipes(selector, _POLL_S)
 
 
 def _read_pipes(selector: selectors.BaseSelector, seconds: float) -> None:

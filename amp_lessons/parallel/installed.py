@@ -1,4 +1,4 @@
-"""What the installed PyTorch does where versions differ: asked of it, not known."""
+"""Behaviour of the installed PyTorch where versions differ: asked of it, not known."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _HALVES = (torch.float16, torch.bfloat16)
 
 @dataclass(frozen=True)
 class GlooFacts:
-    """What two processes saw of gloo: rank r gave 2 + 4·r, so the sum is 8 and the mean is 4.
+    """Results of gloo on two processes: rank r gave 2 + 4·r, so the sum is 8 and the mean is 4.
 
     ``averages`` is what came of a mean, by who was asked for it, None where it was refused: the collectives
     with ReduceOp.AVG, and the gradient of ``fully_shard``. ``reduces`` says of each 16-bit dtype whether a
@@ -42,7 +42,7 @@ class GlooFacts:
 
 @dataclass(frozen=True)
 class DefaultReduceDtype:
-    """What ``MixedPrecisionPolicy(param_dtype, reduce_dtype=None)`` reduces gradients in.
+    """The dtype in which ``MixedPrecisionPolicy(param_dtype, reduce_dtype=None)`` reduces gradients.
 
     ``seen`` is the dtype of the reduce-scatter that FSDP2 called, by ``param_dtype``; ``documented`` what the
     installed docstring says.
@@ -114,17 +114,17 @@ _AVERAGES: dict[str, Callable[[float], float]] = {
 
 def default_reduce_dtype() -> DefaultReduceDtype:
     """Run FSDP2 without a ``reduce_dtype``, and without ranks, and see what its gradients are reduced in."""
-    seen = {dtype: _seen(dtype) for dtype in (None, *_HALVES)}
-    return DefaultReduceDtype(torch.__version__, seen, _documented())
+    seen = {dtype: _reduce_dtype(dtype) for dtype in (None, *_HALVES)}
+    return DefaultReduceDtype(torch.__version__, seen, _documentation())
 
 
-def _seen(param_dtype: torch.dtype | None) -> torch.dtype:
+def _reduce_dtype(param_dtype: torch.dtype | None) -> torch.dtype:
     told = communication(nn.Linear(4, 4), torch.ones(2, 4), 2, "fsdp2", param_dtype=param_dtype)
     (dtype,) = {row.dtype for row in told.rows if row.collective == "reduce-scatter"}
     return dtype
 
 
-def _documented() -> str:
+def _documentation() -> str:
     """Return what the installed docstring says of ``reduce_dtype``, in one line; "" if it says nothing."""
     text = inspect.getdoc(MixedPrecisionPolicy) or ""
     _, found, after = text.partition("reduce_dtype (")

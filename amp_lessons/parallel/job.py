@@ -1,4 +1,4 @@
-"""What travels between the notebook and the process that hosts the ranks."""
+"""The messages between the notebook and the process that hosts the ranks."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class Job:
 
 @dataclass(frozen=True)
 class Ending:
-    """How one rank ended, as its host saw it.
+    """The end of one rank, as its host saw it.
 
     ``body`` is what the rank sent: its pickled result where it returned, its traceback where it raised. Of a
     rank that had to be stopped it is where it was. ``status`` is the exit code, negative for a signal.

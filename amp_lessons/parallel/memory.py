@@ -25,7 +25,7 @@ STAGES = {"ddp": 0, "zero1": 1, "zero2": 2, "zero3": 3, "fsdp2": 3}
 
 @dataclass(frozen=True)
 class Convention:
-    """What a table counts: bytes per parameter, by what they hold. ``source`` is where the table stands."""
+    """Bytes per parameter, by what they hold, as a table counts them. ``source`` is where it stands."""
 
     name: str
     says: str
@@ -81,7 +81,7 @@ CONVENTIONS = {
 
 @dataclass(frozen=True)
 class RankMemory:
-    """What one rank holds, in bytes; ``gathered`` are those of what it holds unsharded for a while."""
+    """The bytes that one rank holds; ``gathered`` are those that it holds unsharded for a while."""
 
     parameters: int
     world_size: int
@@ -122,7 +122,9 @@ def memory_per_rank(
     for value, name, known in ((stage, "stage", STAGES), (convention, "convention", CONVENTIONS)):
         if require(value, str, name, f"a name such as {next(iter(known))!r}") not in known:
             raise ValueError(f"there is no {name} {value!r}; {did_you_mean(value, known)}")
-    count = _trained(parameters) if isinstance(parameters, nn.Module) else parameters
+    count = parameters
+    if isinstance(parameters, nn.Module):
+        count = sum(each.numel() for each in parameters.parameters() if each.requires_grad)
     count, ranks = require_whole(count, "parameters"), require_whole(world_size, "world_size")
     gathered = require_whole(gathered_parameters, "gathered_parameters", least=0)
     if gathered and STAGES[stage] < 3:
@@ -134,7 +136,3 @@ def memory_per_rank(
         for what, nbytes in CONVENTIONS[convention].bytes_per_parameter.items()
     }
     return RankMemory(count, ranks, stage, convention, held, gathered * itemsize)
-
-
-def _trained(model: nn.Module) -> int:
-    return sum(parameter.numel() for parameter in model.parameters() if parameter.requires_grad)

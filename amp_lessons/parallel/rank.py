@@ -1,4 +1,4 @@
-"""What a rank does: make itself at home, join the others, call the function, report.
+"""The work of a rank: make itself at home, join the others, call the function, report.
 
 It runs in a process that the host has just forked, and never returns to the host's own code.
 """
@@ -89,12 +89,12 @@ def _message(job: Job, rank: int) -> bytes:
         _join(job, rank)
         result = fn(*args)
     except BaseException as error:
-        return RAISED + _described(error).encode("utf-8", "replace")
+        return RAISED + _describe(error).encode("utf-8", "replace")
     try:
         return RETURNED + cloudpickle.dumps(result)
     except BaseException as error:
         kind = type(result).__name__
-        why = _described(error).removeprefix("raised ")
+        why = _describe(error).removeprefix("raised ")
         return RAISED + f"returned a {kind}, which cannot be pickled: {why}".encode("utf-8", "replace")
 
 
@@ -121,7 +121,7 @@ def _join(job: Job, rank: int) -> None:
     dist.init_process_group("gloo", store=store, rank=rank, world_size=job.world_size, timeout=limit)
 
 
-def _described(error: BaseException) -> str:
+def _describe(error: BaseException) -> str:
     """Return what was raised in a line, then its traceback without the frames of this file."""
     trace = error.__traceback__
     while trace is not None and trace.tb_frame.f_code.co_filename == __file__:

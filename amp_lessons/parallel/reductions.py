@@ -24,7 +24,7 @@ from amp_lessons.formats import FloatFormat
 
 @dataclass(frozen=True)
 class Arithmetic:
-    """What fits into a dtype, or into a format that PyTorch has no dtype for.
+    """Arithmetic in a dtype, or in a format that PyTorch has no dtype for.
 
     Values are kept in ``wide``, rounded: float64 for itself, float32 for all others. That gives the rounding
     of the exact sum, as float32 has more than twice the digits of any narrower format, and two (S. A.
@@ -76,7 +76,7 @@ _WITHOUT_SUMS = {getattr(torch, name, None) for name in ("float8_e8m0fnu", "floa
 
 @dataclass(frozen=True)
 class Factors:
-    """What each rank multiplies its values by before the sum, and what the sum is divided by."""
+    """The factors of each rank's values before the sum, and of the sum afterwards."""
 
     before: float = 1.0
     after: float = 1.0
@@ -173,7 +173,7 @@ class Reduction:
 
     @property
     def size(self) -> float:
-        """How much of the exact result is there: 1 for all of it, 0.5 where half of its length is lost."""
+        """The part of the exact result that is there: 1 for all, 0.5 where half of its length is lost."""
         exact = self.exact.flatten()
         return (self.result.double().flatten() @ exact / (exact @ exact)).item()
 
@@ -200,9 +200,9 @@ def reduce(
     ``op`` is one of ``AVERAGINGS``, which says who divides where. Simulated: no process is started. Raises
     TypeError or ValueError for what is none of these.
     """
-    stack, format = _stacked(tensors), arithmetic(dtype)
+    stack, format = _stack(tensors), arithmetic(dtype)
     (last,) = deque(_hops(stack, format, algorithm, op), maxlen=1)
-    return _finished(last, stack, format, op)
+    return _finish(last, stack, format, op)
 
 
 def reduction(
@@ -212,10 +212,10 @@ def reduction(
     op: str = "mean",
 ) -> Reduction:
     """Return what ``reduce`` does, with the partial sums of every hop, and the exact result beside it."""
-    stack, format = _stacked(tensors), arithmetic(dtype)
+    stack, format = _stack(tensors), arithmetic(dtype)
     hops = tuple(_hops(stack, format, algorithm, op))
     exact = stack.double().sum(0) / (1 if op == "sum" else len(stack))
-    return Reduction(algorithm, op, _finished(hops[-1], stack, format, op), exact, hops)
+    return Reduction(algorithm, op, _finish(hops[-1], stack, format, op), exact, hops)
 
 
 def _hops(stack: Tensor, format: Arithmetic, algorithm: str, op: str) -> Iterator[Hop]:
@@ -232,13 +232,13 @@ def _hops(stack: Tensor, format: Arithmetic, algorithm: str, op: str) -> Iterato
     return ALGORITHMS[algorithm](flat, stack.shape[1:], format)
 
 
-def _finished(hop: Hop, stack: Tensor, format: Arithmetic, op: str) -> Tensor:
+def _finish(hop: Hop, stack: Tensor, format: Arithmetic, op: str) -> Tensor:
     total = hop.partial_sums[0]
     divisor = AVERAGINGS[op].factors(len(stack), format).after
     return format.stored(format.rounded(total / divisor) if divisor != 1 else total)
 
 
-def _stacked(tensors: Sequence[Tensor] | Tensor) -> Tensor:
+def _stack(tensors: Sequence[Tensor] | Tensor) -> Tensor:
     """Return one tensor (ranks, …). Raises TypeError or ValueError for what cannot be one."""
     if isinstance(tensors, Tensor):
         if tensors.dim() == 0:
@@ -280,7 +280,8 @@ def _ring(sent: Tensor, shape: torch.Size, format: Arithmetic) -> Iterator[Hop]:
 
 def _gloo(sent: Tensor, shape: torch.Size, format: Arithmetic) -> Iterator[Hop]:
     ranks, elements = sent.shape
-    chunk = torch.arange(elements, device=sent.device) // _gloo_chunk(ranks, elements, _itemsize(format))
+    itemsize = 4 if isinstance(format.of, FloatFormat) else format.of.itemsize
+    chunk = torch.arange(elements, device=sent.device) // _gloo_chunk(ranks, elements, itemsize)
     return _around(sent, shape, format, chunk, -1)
 
 
@@ -291,10 +292,6 @@ def _gloo_chunk(ranks: int, elements: int, itemsize: int) -> int:
     per_rank = -(-segments // ranks)
     segment = -(-nbytes // (per_rank * ranks))
     return per_rank * -(-segment // itemsize)
-
-
-def _itemsize(format: Arithmetic) -> int:
-    return 4 if isinstance(format.of, FloatFormat) else format.of.itemsize
 
 
 def _tree(sent: Tensor, shape: torch.Size, format: Arithmetic) -> Iterator[Hop]:

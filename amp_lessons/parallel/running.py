@@ -58,17 +58,17 @@ def run(
     threads = require_whole(threads_per_rank, "threads_per_rank")
     if not hasattr(os, "fork"):
         raise NotImplementedError("parallel.run needs Linux or macOS; on Windows, run the course in WSL")
-    endings = launcher.carry_out(_pickled(fn, args), world_size, limit, threads)
+    endings = launcher.carry_out(_pickle(fn, args), world_size, limit, threads)
     error = failure(endings, limit)
     if error is not None:
         raise error
     printed = tuple(ending.printed for ending in endings)
-    results = Results(_unpickled(rank, ending, printed) for rank, ending in enumerate(endings))
+    results = Results(_unpickle(rank, ending, printed) for rank, ending in enumerate(endings))
     results.printed = printed
     return results
 
 
-def _unpickled(rank: int, ending: Ending, printed: tuple[str, ...]) -> Any:
+def _unpickle(rank: int, ending: Ending, printed: tuple[str, ...]) -> Any:
     try:
         return pickle.loads(ending.body)
     except Exception as error:
@@ -76,7 +76,7 @@ def _unpickled(rank: int, ending: Ending, printed: tuple[str, ...]) -> Any:
         raise RankError(said, rank, traceback.format_exc(), printed) from error
 
 
-def _pickled(fn: Callable[..., Any], args: tuple[Any, ...]) -> bytes:
+def _pickle(fn: Callable[..., Any], args: tuple[Any, ...]) -> bytes:
     try:
         written = io.BytesIO()
         _Pickler(written).dump((fn, args))
@@ -134,21 +134,18 @@ def failure(endings: Sequence[Ending], timeout_s: float) -> RankError | None:
     for kind in ("died", "raised", "running"):
         guilty = [rank for rank, ending in enumerate(endings) if ending.kind == kind]
         if guilty:
-            return _error(endings, sorted(guilty, key=lambda rank: _waits(endings[rank])), timeout_s)
+            if kind == "running":
+                guilty.sort(key=lambda rank: _WAITING in _trace(endings[rank]))
+            return _error(endings, guilty, timeout_s)
     return None
-
-
-def _waits(ending: Ending) -> bool:
-    """Whether a rank that hangs does so in a collective."""
-    return ending.kind == "running" and _WAITING in _trace(ending)
 
 
 def _error(endings: Sequence[Ending], guilty: list[int], timeout_s: float) -> RankError:
     rank = guilty[0]
     said = f"rank {rank} of {len(endings)} {_what(endings[rank], timeout_s)}{_others(endings, guilty)}"
     shown = guilty[:_TRACES] if endings[rank].kind == "running" else [rank]
-    parts = [said, *(_titled(f"where rank {each} was", _trace(endings[each])) for each in shown)]
-    parts.append(_titled(f"what rank {rank} printed", endings[rank].printed[-_SHOWN:]))
+    parts = [said, *(_under_title(f"where rank {each} was", _trace(endings[each])) for each in shown)]
+    parts.append(_under_title(f"what rank {rank} printed", endings[rank].printed[-_SHOWN:]))
     kind = RankTimeoutError if endings[rank].kind == "running" else RankError
     printed = tuple(each.printed for each in endings)
     return kind("\n\n".join(filter(None, parts)), rank, _trace(endings[rank]), printed)
@@ -181,18 +178,18 @@ def _trace(ending: Ending) -> str:
 
 def _others(endings: Sequence[Ending], guilty: list[int]) -> str:
     """Return in brackets what the other ranks did: a rank that hangs in a collective waits for another."""
-    told = [f"{_named(guilty[1:])} too"] if len(guilty) > 1 else []
+    told = [f"{_names(guilty[1:])} too"] if len(guilty) > 1 else []
     for kind, did in (("died", "died"), ("raised", "raised"), ("returned", "had returned")):
         others = [rank for rank, each in enumerate(endings) if each.kind == kind and rank not in guilty]
         if others:
-            told.append(f"{_named(others)} {did}")
+            told.append(f"{_names(others)} {did}")
     stopped = [rank for rank, each in enumerate(endings) if each.kind == "stopped"]
     if stopped:
-        told.append(f"{_named(stopped)} {'was' if len(stopped) == 1 else 'were'} stopped")
+        told.append(f"{_names(stopped)} {'was' if len(stopped) == 1 else 'were'} stopped")
     return f" ({'; '.join(told)})" if told else ""
 
 
-def _named(ranks: list[int]) -> str:
+def _names(ranks: list[int]) -> str:
     names = [str(rank) for rank in ranks]
     if len(names) == 1:
         return f"rank {names[0]}"
@@ -201,5 +198,5 @@ def _named(ranks: list[int]) -> str:
     return f"ranks {', '.join(names[:-1])} and {names[-1]}"
 
 
-def _titled(title: str, text: str) -> str:
+def _under_title(title: str, text: str) -> str:
     return f"--- {title} ---\n{text.strip()}" if text.strip() else ""

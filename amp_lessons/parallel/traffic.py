@@ -1,4 +1,4 @@
-"""What one training step sends, on any number of ranks, without any of them.
+"""The traffic of one training step, on any number of ranks, without any of them.
 
 FSDP2 and tensor parallelism are run as they are, on tensors without values in a process group without
 processes; DistributedDataParallel is asked for its buckets. What they call is noted.
@@ -35,6 +35,7 @@ from amp_lessons.autocast.running import (
     require_module,
     twins,
 )
+from amp_lessons.measure.recording import backward
 from amp_lessons.parallel.collectives import Collective, CollectiveLog, Communication, rows_of
 
 LossFn = Callable[[Any], torch.Tensor]
@@ -99,7 +100,7 @@ def communication(
             log.phase = "forward"
             losses = _losses(model, _in_dtype(given, param_dtype if strategy == "tp" else None), loss_fn)
             log.phase = "backward"
-            _backward(losses)
+            backward(losses)
     name = strategy if isinstance(strategy, str) else "own"
     return Communication(name, world_size, rows_of(log.calls, name))
 
@@ -144,7 +145,7 @@ def _of_ddp(
 ) -> list[Collective]:
     with _fake_mode(model):
         model.train()
-        filled = gradient_buckets(model, lambda: _backward(_losses(model, given, loss_fn)))
+        filled = gradient_buckets(model, lambda: backward(_losses(model, given, loss_fn)))
     calls = [
         Collective("broadcast", dtype, elements, ranks, "forward")
         for dtype, elements in buffers_by_dtype(model).items()
@@ -180,10 +181,6 @@ def _losses(model: nn.Module, given: Any, loss_fn: LossFn | None) -> list[torch.
     return losses_of(output, loss_fn)
 
 
-def _backward(losses: list[torch.Tensor]) -> None:
-    torch.autograd.backward(losses, [torch.ones_like(loss) for loss in losses])
-
-
 def _in_dtype(given: Any, dtype: torch.dtype | None) -> Any:
     """Cast the floating inputs, as FSDP2 does by itself."""
     if dtype is None:
@@ -215,15 +212,12 @@ def gradient_buckets(model: nn.Module, backward: Callable[[], None]) -> list[lis
     finally:
         for handle in handles:
             handle.remove()
-    limits = [torch.distributed._DEFAULT_FIRST_BUCKET_BYTES, _bucket_bytes()]
+    default = inspect.signature(DistributedDataParallel).parameters["bucket_cap_mb"].default
+    others = int((_USUAL_BUCKET_MIB if default is None else default) * _MIB)
+    limits = [torch.distributed._DEFAULT_FIRST_BUCKET_BYTES, others]
     dense, order = [False] * len(ready), list(range(len(ready)))
     indices, _ = torch.distributed._compute_bucket_assignment_by_size(ready, limits, dense, order)
     return [[ready[index] for index in bucket] for bucket in indices]
-
-
-def _bucket_bytes() -> int:
-    default = inspect.signature(DistributedDataParallel).parameters["bucket_cap_mb"].default
-    return int((_USUAL_BUCKET_MIB if default is None else default) * _MIB)
 
 
 def buffers_by_dtype(model: nn.Module) -> dict[torch.dtype, int]:

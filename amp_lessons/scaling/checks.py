@@ -1,4 +1,4 @@
-"""What the functions of this package ask of their arguments, with errors that say what would be right."""
+"""Requirements on arguments of this package's functions, with errors that say what would be right."""
 
 from __future__ import annotations
 
@@ -92,8 +92,7 @@ def trainable_parameters(model: nn.Module) -> dict[str, nn.Parameter]:
     """
     from amp_lessons.autocast.running import require_normal_parameters  # a census alone runs no model
 
-    if not isinstance(model, nn.Module):
-        raise TypeError(f"the model is a torch.nn.Module, not {type(model).__name__}")
+    require(model, nn.Module, "the model", "a torch.nn.Module")
     parameters = {name: p for name, p in model.named_parameters() if p.requires_grad}
     if not parameters:
         raise ValueError(

@@ -10,6 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from amp_lessons._base.arguments import require, require_whole
 from amp_lessons.autocast.running import for_autograd, gradients_on
 from amp_lessons.scaling.backward import stored_values
 from amp_lessons.scaling.checks import (
@@ -47,10 +48,7 @@ def make_scaler(
         )
     if check_scale(backoff_factor, "backoff_factor", 0.5) >= 1:
         raise ValueError(f"backoff_factor must lie between 0 and 1, such as 0.5; got {backoff_factor}")
-    if isinstance(growth_interval, bool) or not isinstance(growth_interval, int):
-        raise TypeError(f"growth_interval counts steps, as an int such as 2000; got {growth_interval!r:.60}")
-    if growth_interval < 1:
-        raise ValueError(f"growth_interval must be at least 1 step; got {growth_interval}")
+    require_whole(growth_interval, "growth_interval")
     if device_type == "cuda" and not torch.cuda.is_available():
         raise RuntimeError('GradScaler("cuda") does nothing without a GPU, and torch sees none; use "cpu"')
     return torch.amp.GradScaler(
@@ -64,7 +62,7 @@ def make_scaler(
 
 @dataclass(frozen=True)
 class PhaseSnapshot:
-    """What there was right after one phase of a mixed precision step.
+    """The values right after one phase of a mixed precision step.
 
     ``gradients`` and ``weights`` are the first few values of one parameter, ``watched``: the gradients scaled
     after ``backward``, true-sized after ``unscale``, and those of rows that were looked up where they are
@@ -176,7 +174,10 @@ class AmpCycle:
         self._skipped: bool | None = None
 
     def _forward(self) -> None:
-        inputs, targets = (_to(self._watched.device, part) for part in check_batch(next(self._batches)))
+        inputs, targets = (
+            for_autograd(part.to(self._watched.device)) if isinstance(part, Tensor) else part
+            for part in check_batch(next(self._batches))
+        )
         self._optimizer.zero_grad()
         autocast_dtype = None if self._dtype == torch.float32 else self._dtype
         with torch.autocast(self._device_type, autocast_dtype, enabled=autocast_dtype is not None):
@@ -245,16 +246,14 @@ class AmpCycle:
 
 
 def _check_optimizer(optimizer: torch.optim.Optimizer) -> torch.optim.Optimizer:
-    if not isinstance(optimizer, torch.optim.Optimizer):
-        raise TypeError(f"the optimizer is a torch.optim.Optimizer, not {type(optimizer).__name__}")
+    require(optimizer, torch.optim.Optimizer, "the optimizer", "a torch.optim.Optimizer")
     if getattr(optimizer, "_step_supports_amp_scaling", False):
         raise ValueError("a fused optimizer skips inside its kernel, where nobody can watch; use fused=False")
     return optimizer
 
 
 def _check_scaler(scaler: torch.amp.GradScaler) -> torch.amp.GradScaler:
-    if not isinstance(scaler, torch.amp.GradScaler):
-        raise TypeError(f"the scaler is a torch.amp.GradScaler, not {type(scaler).__name__}")
+    require(scaler, torch.amp.GradScaler, "the scaler", "a torch.amp.GradScaler")
     if not scaler.is_enabled():
         raise ValueError(
             'the scaler is disabled, so it would do nothing; on the CPU use torch.amp.GradScaler("cpu")'
@@ -272,10 +271,6 @@ def _endless(loader: Iterable[tuple[Any, Any]]) -> Iterator[tuple[Any, Any]]:
             raise ValueError(
                 "the loader has no batch (left); pass a list of batches or a DataLoader, not a generator"
             )
-
-
-def _to(device: torch.device, value: Any) -> Any:
-    return for_autograd(value.to(device)) if isinstance(value, Tensor) else value
 
 
 def _overflow(parameter: Tensor) -> None:

@@ -21,7 +21,7 @@ FATES = ("underflowed", "subnormal", "normal", "overflowed")
 
 @dataclass(frozen=True)
 class Census:
-    """How many gradients meet which fate in ``dtype`` at a loss scale, and in which binade they were before.
+    """Gradients by their fate in ``dtype`` at a loss scale, and by the binade that they were in before.
 
     Every gradient is counted exactly once: as ``zero`` (before scaling), as ``nonfinite`` (inf or NaN before
     scaling), or under one of the fates, by its binade floor(log2(abs(g))) before scaling:
@@ -117,7 +117,10 @@ class Census:
                 "only censuses of one dtype and scale add up, not "
                 f"{self.dtype} at {self.scale:g} and {other.dtype} at {other.scale:g}"
             )
-        fates = {fate: _added(self.fates[fate], other.fates[fate]) for fate in FATES}
+        fates = {
+            fate: dict(sorted((Counter(self.fates[fate]) + Counter(other.fates[fate])).items()))
+            for fate in FATES
+        }
         return Census(
             self.dtype_name,
             self.scale,
@@ -127,10 +130,6 @@ class Census:
             _together(self.norm, other.norm),
             _together(self.underflowed_norm, other.underflowed_norm),
         )
-
-
-def _added(first: Mapping[int, int], second: Mapping[int, int]) -> dict[int, int]:
-    return dict(sorted((Counter(first) + Counter(second)).items()))
 
 
 def _together(first: float | None, second: float | None) -> float | None:

@@ -28,7 +28,7 @@ Thresholds = tuple[int, int, int]  # bit patterns, ascending
 
 @dataclass(frozen=True)
 class Layout:
-    """Where sign, exponent and mantissa sit in the bits of fp32 or fp64."""
+    """The place of sign, exponent and mantissa in the bits of fp32 or fp64."""
 
     dtype: torch.dtype
     bits_dtype: torch.dtype
@@ -93,7 +93,7 @@ class Tally:
 
     @property
     def counted(self) -> Counted:
-        """What was counted so far."""
+        """The counts so far."""
         counts = np.concatenate([self._subnormal, self._normal()])
         by_binade = {
             self._layout.lowest_binade + int(row): counts[row].tolist()
@@ -171,7 +171,7 @@ class SortedTally:
 
     @property
     def counted(self) -> list[Counted]:
-        """What was counted so far, held against each of the thresholds; the device is waited for."""
+        """The counts so far, for each of the thresholds; the device is waited for."""
         if self._sums is None:
             up_to, squares = np.zeros((2, len(self._edges)))
         else:

@@ -8,7 +8,7 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.utils._pytree import tree_leaves
+from torch.utils._pytree import tree_leaves, tree_map_only
 
 from amp_lessons.scaling.backward import (
     Batch,
@@ -75,7 +75,7 @@ class _Truth:
 
     def __init__(self, model: nn.Module, batch: Batch, loss_fn: LossFn) -> None:
         self._structure = _structure(model)
-        self._values = [_copied(value) for value in _values(model, batch)]
+        self._values = tree_map_only(Tensor, lambda x: x.detach().clone(), _values(model, batch))
         self.random_numbers = _RandomNumbers(next(model.parameters()).device)
         self.gradients = gradients(model, batch, loss_fn)
 
@@ -93,10 +93,6 @@ def _structure(model: nn.Module) -> list[Any]:
 
 def _values(model: nn.Module, batch: Batch) -> list[Any]:
     return [*model.parameters(), *model.buffers(), *tree_leaves(batch)]
-
-
-def _copied(value: Any) -> Any:
-    return value.detach().clone() if isinstance(value, Tensor) else value
 
 
 def _same(old: Any, new: Any) -> bool:

@@ -107,7 +107,7 @@ class ScalerTimeline:
 
     @property
     def growth_interval(self) -> int:
-        """How many clean steps in a row the scaler waits for before it grows."""
+        """The number of clean steps in a row after which the scaler grows."""
         return self._cycle.scaler.get_growth_interval()
 
     @property

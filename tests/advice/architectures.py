@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import functools
+
 import torch
+
+from tests.measure import architectures
 
 VOCABULARY = 120
 
@@ -11,28 +15,18 @@ def _tokens(batch=3, length=12):
     return torch.randint(2, VOCABULARY, (batch, length))
 
 
-def bert(t):
-    config = t.BertConfig(
-        vocab_size=VOCABULARY,
-        hidden_size=32,
-        num_hidden_layers=2,
-        num_attention_heads=2,
-        intermediate_size=64,
-    )
-    ids = _tokens()
-    return t.BertForMaskedLM(config), {
-        "input_ids": ids,
-        "attention_mask": torch.ones_like(ids),
-        "labels": ids,
-    }
+def _with_loss(make):
+    """Return the model of ``tests.measure.architectures``, and its inputs by name, labels among them."""
+
+    @functools.wraps(make)
+    def model_and_batch(t):
+        case = make()
+        return case.model, {case.model.main_input_name: case.args[0], **case.kwargs}
+
+    return model_and_batch
 
 
-def gpt2(t):
-    config = t.GPT2Config(
-        vocab_size=VOCABULARY, n_embd=32, n_layer=2, n_head=2, bos_token_id=0, eos_token_id=0
-    )
-    ids = _tokens()
-    return t.GPT2LMHeadModel(config), {"input_ids": ids, "labels": ids}
+bert, gpt2, vit = map(_with_loss, (architectures.bert, architectures.gpt2, architectures.vit))
 
 
 def t5(t):
@@ -47,22 +41,6 @@ def t5(t):
     )
     ids = _tokens()
     return t.T5ForConditionalGeneration(config), {"input_ids": ids, "labels": ids}
-
-
-def vit(t):
-    config = t.ViTConfig(
-        hidden_size=32,
-        num_hidden_layers=2,
-        num_attention_heads=2,
-        intermediate_size=64,
-        image_size=16,
-        patch_size=4,
-        num_labels=3,
-    )
-    return t.ViTForImageClassification(config), {
-        "pixel_values": torch.randn(3, 3, 16, 16),
-        "labels": torch.tensor([0, 1, 2]),
-    }
 
 
 def llama(t):

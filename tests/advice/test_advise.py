@@ -14,7 +14,7 @@ from amp_lessons._base.text.words import memory as in_words
 from amp_lessons.advice import Advice, CannotAdviseError
 from amp_lessons.advice.facts import autocast_dtype
 from amp_lessons.autocast import fake_tensors
-from amp_lessons.measure import GPUS, measure_memory, predict_bound
+from amp_lessons.measure import GPUS, measure_memory, predict_bound, recording
 
 
 class Energy(nn.Module):
@@ -151,7 +151,8 @@ class Once(nn.Linear):
 
     def forward(self, x):
         self.calls += 1
-        assert self.calls == 1, "the cache is full"
+        if self.calls > 1:
+            raise RuntimeError("the cache is full")
         return super().forward(x)
 
 
@@ -323,58 +324,41 @@ def test_an_autoencoder_has_its_batch_as_target():
     assert advice.audit is not None
 
 
-@pytest.mark.parametrize(
-    ("model", "given", "loss", "words"),
-    [
-        (3, batch(), None, "a model is a torch.nn.Module, not int 3"),
-        (nn.ReLU(), batch(), None, "has no parameters"),
-        (nn.Linear(16, 4).requires_grad_(False), batch(), None, "no parameter of the model requires grad"),
-        (nn.Linear(16, 4, device="meta"), batch(), None, 'it is on the device "meta"'),
-        (nn.LazyLinear(4), batch(), None, "lazy layers; run it once"),
-        (nn.Linear(16, 4), "text", None, "the batch holds no tensor"),
-        (nn.Linear(16, 4), batch(), 5, "loss is a function of output and target"),
-        (
-            nn.Linear(8, 4),
-            batch(),
-            nn.functional.cross_entropy,
-            "cannot be run on this batch: RuntimeError: .*mat1 and mat2",
-        ),
-        (nn.Linear(16, 4), batch()[0], None, r"not a tensor of shape \(8, 4\): give a loss"),
-        (
-            nn.Linear(16, 4),
-            batch()[0],
-            lambda output, target: output.argmax(),
-            "no gradient flows through whole",
-        ),
-        (nn.Linear(16, 4), batch()[0], lambda output, target: output.mean().detach(), "was it detached"),
-        (nn.Linear(16, 4), batch()[0], lambda output, target: output.mean() / 0, "in fp32 already"),
-        (nn.Linear(16, 4), batch()[0], lambda output, target: 1.0, "a tensor of one number, not float 1.0"),
-        (
-            Losses(lambda *losses: losses),
-            batch()[0],
-            None,
-            r"returns several numbers \(0, 1\): give a loss that",
-        ),
-        (Losses(lambda *losses: dict(zip("ab", losses, strict=True))), batch()[0], None, r"numbers \(a, b\)"),
-        (Once(16, 4), batch(), nn.functional.cross_entropy, "and then not again: .* the cache is full"),
-        (
-            nn.Linear(16, 4),
-            batch()[0],
-            lambda out, _: NoWayBack.apply(out).mean(),
-            "no backward pass: .* not diff",
-        ),
-        (
-            nn.Linear(16, 4),
-            batch()[0],
-            lambda out, _: (out * 0).sum().sqrt(),
-            "the gradient of weight has inf or NaN",
-        ),
-        (nn.LSTM(16, 4), torch.randn(3, 2, 16), None, "has no loss|tensor of shape"),
-    ],
-)
-def test_what_cannot_be_advised_on_gets_a_sentence(model, given, loss, words):
-    with pytest.raises(CannotAdviseError, match=words):
-        advise(model, given, loss)
+INPUTS, ENTROPY = batch()[0], nn.functional.cross_entropy
+REFUSED = [
+    (3, batch(), None),
+    (nn.ReLU(), batch(), None),
+    (nn.Linear(16, 4).requires_grad_(False), batch(), None),
+    (nn.Linear(16, 4, device="meta"), batch(), None),
+    (nn.LazyLinear(4), batch(), None),
+    (nn.Linear(16, 4), "text", None),
+    (nn.Linear(16, 4), batch(), 5),
+    (nn.Linear(8, 4), batch(), ENTROPY),
+    (nn.Linear(16, 4), INPUTS, None),
+    (nn.Linear(16, 4), INPUTS, lambda output, target: output.argmax()),
+    (nn.Linear(16, 4), INPUTS, lambda output, target: output.mean().detach()),
+    (nn.Linear(16, 4), INPUTS, lambda output, target: output.mean().abs() / 0),
+    (nn.Linear(16, 4), INPUTS, lambda output, target: 1.0),
+    (Losses(lambda *losses: losses), INPUTS, None),
+    (Losses(lambda *losses: dict(zip("ab", losses, strict=True))), INPUTS, None),
+    (Once(16, 4), batch(), ENTROPY),
+    (nn.Linear(16, 4), INPUTS, lambda output, target: NoWayBack.apply(output).mean()),
+    (nn.Linear(16, 4), INPUTS, lambda output, target: (output * 0).sum().sqrt()),
+    (Losses(lambda *losses: "nothing"), INPUTS, None),
+]
+NONSENSE = [{"gpu": "RTX 1"}, {"steps": 0}, {"seconds": -1}, {"optimizer": 3}, {"context": 0}]
+
+
+def test_what_cannot_be_advised_on_gets_a_sentence(golden):
+    refusals = []
+    for asked_for, options in [
+        *((each, {}) for each in REFUSED),
+        *(((3, INPUTS, None), each) for each in NONSENSE),
+    ]:
+        with pytest.raises((TypeError, ValueError)) as caught:
+            advise(*asked_for, **options)
+        refusals.append(f"{type(caught.value).__name__}: {caught.value}")
+    golden("refusals.txt", "\n".join(refusals))
 
 
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")
@@ -383,20 +367,6 @@ def test_what_is_scripted_gets_a_sentence(script):
     for model in (script(nn.Linear(16, 4)), nn.Sequential(script(nn.Linear(16, 4)))):
         with pytest.raises(CannotAdviseError, match=r"is scripted .* give the module that it was made from"):
             advise(model, batch(), nn.functional.cross_entropy)
-
-
-@pytest.mark.parametrize(
-    ("options", "error", "words"),
-    [
-        ({"gpu": "RTX 1"}, ValueError, "unknown gpu 'RTX 1'; there are T4"),
-        ({"steps": 0}, ValueError, "steps"),
-        ({"seconds": -1}, ValueError, "seconds"),
-        ({"optimizer": 3}, TypeError, "optimizer"),
-    ],
-)
-def test_other_arguments_say_what_is_right(options, error, words):
-    with pytest.raises(error, match=words):
-        advise(with_island(), batch(), nn.functional.cross_entropy, **options)
 
 
 def test_the_loss_of_a_single_step_went_nowhere():
@@ -468,6 +438,22 @@ def test_what_each_precision_takes_at_its_peak_adds_up():
             assert whole[name] == in_words(footprint.peak_bytes)
 
 
+def test_a_step_is_followed_once_in_each_precision_and_once_on_a_batch_that_fits(monkeypatch):
+    followed, follow_step = [], recording.follow_step
+
+    def follow(prepared, *args, **options):
+        followed.append((prepared.dtype, len(prepared.args[0][0])))
+        return follow_step(prepared, *args, **options)
+
+    monkeypatch.setattr(recording, "follow_step", follow)
+    advice = asked(nn.Sequential(nn.Linear(16, 32), nn.ReLU(), nn.Linear(32, 4)), steps=1)
+    for dtype, found in zip((None, torch.bfloat16), advice.largest_batch.values(), strict=True):
+        given, far = (rows for of, rows in followed if of is dtype)
+        assert given == 8
+        assert found.batch <= far * 9 // 8
+        assert len(found.tried) > 2
+
+
 class Writer(nn.Module):
     """A decoder that is called as those of transformers are, and tells nothing of itself."""
 
@@ -497,5 +483,3 @@ def test_of_decoding_nothing_is_said_unless_it_is_asked():
     assert "ecoding" not in str(asked(with_island(), seconds=0.01))
     asked_for = asked(with_island(), steps=1, context=50)
     assert any(each.startswith("what decoding takes is not known") for each in asked_for.not_done)
-    with pytest.raises(ValueError, match="context"):
-        asked(with_island(), context=0)

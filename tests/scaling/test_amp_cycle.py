@@ -259,9 +259,9 @@ def test_what_cannot_work_is_refused_at_once() -> None:
         ({"growth_factor": 1.0}, ValueError, "growth_factor must be above 1"),
         ({"backoff_factor": 1.0}, ValueError, "backoff_factor must lie between 0 and 1"),
         ({"backoff_factor": 0.0}, ValueError, "backoff_factor must be positive"),
-        ({"growth_interval": 0}, ValueError, "growth_interval must be at least 1"),
-        ({"growth_interval": 2.5}, TypeError, "growth_interval counts steps"),
-        ({"growth_interval": True}, TypeError, "growth_interval counts steps"),
+        ({"growth_interval": 0}, ValueError, "growth_interval is a whole number of at least 1"),
+        ({"growth_interval": 2.5}, TypeError, "growth_interval is a whole number"),
+        ({"growth_interval": True}, TypeError, "growth_interval is a whole number"),
     ],
 )
 def test_an_impossible_knob_is_explained(

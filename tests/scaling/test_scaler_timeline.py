@@ -101,10 +101,7 @@ def test_bf16_runs_with_a_scaler_too() -> None:
         ({"steps": 2.5}, "steps is a whole number"),
         ({"steps": 3, "overflow_at": [3]}, "overflow_at names steps from 0 to 2"),
         ({"steps": 3, "overflow_at": [-1]}, "overflow_at names steps from 0 to 2"),
-        ({"steps": 3, "growth_factor": 0.5}, "growth_factor must be above 1"),
-        ({"steps": 3, "backoff_factor": 2.0}, "backoff_factor must lie between 0 and 1"),
-        ({"steps": 3, "init_scale": -1.0}, "init_scale must be positive"),
-        ({"steps": 3, "growth_interval": 0}, "growth_interval must be at least 1"),
+        ({"steps": 3, "growth_interval": 0}, "growth_interval is a whole number of at least 1"),
     ],
 )
 def test_impossible_options_are_explained(options: dict[str, object], message: str) -> None:

@@ -35,7 +35,9 @@ def header_lists() -> dict[str, str]:
     listed = {
         op: policy for macro, policy in _LISTS.items() for op in _plain_entries(_macro_body(text, macro))
     }
-    return listed | dict.fromkeys(_quoted_entries(_macro_body(text, _APPENDING_LIST)), "fp32_append_dtype")
+    # one list gives its entries as strings: "norm.Scalar"
+    quoted = re.findall(r'"([\w.]+)"', _macro_body(text, _APPENDING_LIST))
+    return listed | {f"aten::{name}": "fp32_append_dtype" for name in quoted}
 
 
 def _macro_body(text: str, macro: str) -> str:
@@ -48,8 +50,3 @@ def _plain_entries(body: str) -> list[str]:
     """Return ``aten::softmax.int`` for each ``_(softmax, int)``."""
     entries = re.findall(r"_\((\w+)(?:,\s*(\w+))?\)", body)
     return [f"aten::{name}.{overload}" if overload else f"aten::{name}" for name, overload in entries]
-
-
-def _quoted_entries(body: str) -> list[str]:
-    """Return entries that give their name as a string, ``"norm.Scalar"`` -> ``aten::norm.Scalar``."""
-    return [f"aten::{name}" for name in re.findall(r'"([\w.]+)"', body)]

@@ -40,7 +40,7 @@ _STAND_INS: dict[str, Any] = {
 
 @dataclass(frozen=True)
 class Observation:
-    """What one autocast kernel was seen to do before its operation started.
+    """The casts that one autocast kernel was seen to make before its operation started.
 
     ``casts`` has one entry per floating argument: the dtype it was cast to, or None if it was passed on as it
     was. ``asked_for_fp32`` says that the operation was then called with float32 as an argument. ``refusal``

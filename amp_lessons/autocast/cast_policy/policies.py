@@ -22,7 +22,7 @@ from amp_lessons.autocast.cast_policy.observation import has_dtype_argument, obs
 
 
 class Policy(Enum):
-    """What autocast does to one operation; the value is how lessons word it."""
+    """Autocast's treatment of one operation; the value is how lessons word it."""
 
     LOWER_PRECISION = "lower precision"
     FP32 = "fp32"
@@ -88,7 +88,7 @@ def entries(device_type: str) -> dict[str, Entry]:
 
 @cache
 def _entries(device_type: str) -> dict[str, Entry]:
-    names = _registered(device_type)
+    names = _kernel_names(device_type)
     by_dimension_name = set(filter(takes_dimension_names, names))
     with _autocast_dtype(device_type, _LOW):
         found = {name: _entry(name, device_type) for name in names if name not in by_dimension_name}
@@ -96,7 +96,7 @@ def _entries(device_type: str) -> dict[str, Entry]:
     return _confirmed_by_header(found) if device_type in _DEVICES_OF_THE_HEADER else found
 
 
-def _registered(device_type: str) -> list[str]:
+def _kernel_names(device_type: str) -> list[str]:
     """Names of all operations for which the dispatcher holds an autocast kernel of this device."""
     autocast_key(device_type)
     try:
@@ -125,28 +125,30 @@ def _entry(name: str, device_type: str) -> Entry:
         return CUDNN_RNN
     alone = observe(name, device_type, (_OTHER,))
     if alone.casts and set(alone.casts) == {_LOW}:
-        return _seen(name, Policy.LOWER_PRECISION, "its kernel cast all of them to autocast's dtype")
+        return _entry_by_call(name, Policy.LOWER_PRECISION, "its kernel cast all of them to autocast's dtype")
     if alone.casts and set(alone.casts) == {torch.float32}:
         return _fp32_entry(name, device_type)
     if alone.asked_for_fp32:
         kind = Policy.FP32_SET_OPT_DTYPE if has_dtype_argument(name) else Policy.FP32_APPEND_DTYPE
-        return _seen(name, kind, "its kernel cast nothing and asked the operation for a fp32 result")
+        return _entry_by_call(name, kind, "its kernel cast nothing and asked the operation for a fp32 result")
     return _promoting_or_banned_entry(name, device_type)
 
 
 def _fp32_entry(name: str, device_type: str) -> Entry:
     """Tell a kernel that casts to float32 from one that sets a dtype argument, which then makes the cast."""
     if has_dtype_argument(name) and torch.float32 not in observe(name, device_type, (_OTHER,), _OTHER).casts:
-        return _seen(name, Policy.FP32_SET_OPT_DTYPE, "the result was fp32 until another dtype was asked for")
-    return _seen(name, Policy.FP32, "its kernel cast all of them to fp32")
+        return _entry_by_call(
+            name, Policy.FP32_SET_OPT_DTYPE, "the result was fp32 until another dtype was asked for"
+        )
+    return _entry_by_call(name, Policy.FP32, "its kernel cast all of them to fp32")
 
 
 def _promoting_or_banned_entry(name: str, device_type: str) -> Entry:
     mixed = observe(name, device_type, (torch.float32, _LOW))
     if torch.float32 in mixed.casts:
-        return _seen(name, Policy.PROMOTE, "one of them fp32, its kernel cast the others to fp32")
+        return _entry_by_call(name, Policy.PROMOTE, "one of them fp32, its kernel cast the others to fp32")
     if without_overload(name).removeprefix("aten::") in mixed.refusal:
-        return _seen(name, Policy.BANNED, "its kernel refused to run", _without_stack(mixed.refusal))
+        return _entry_by_call(name, Policy.BANNED, "its kernel refused to run", _without_stack(mixed.refusal))
     raise UnreadablePyTorchError(
         f"torch {torch.__version__}: autocast kernel of {name} on {device_type} has no known policy: {mixed}"
     )
@@ -164,7 +166,7 @@ def _entry_of_its_overloads(name: str, found: Mapping[str, Entry]) -> Entry:
     return Entry(name, policies.pop(), "not called, for it wants a named tensor: as its other overloads")
 
 
-def _seen(name: str, kind: Policy, seen: str, message: str = "") -> Entry:
+def _entry_by_call(name: str, kind: Policy, seen: str, message: str = "") -> Entry:
     return Entry(name, kind, f"called with fake half-precision tensors, {seen}", message)
 
 

@@ -119,7 +119,7 @@ def _cuda_is_used(device: str | torch.device | None) -> bool:
 
 
 class _Here(threading.local):
-    """How many blocks of ``cuda_rules()`` the current thread is inside of."""
+    """The number of blocks of ``cuda_rules()`` that the current thread is inside of."""
 
     depth = 0
 
@@ -234,14 +234,6 @@ def cast_to_float16(name: str) -> Kernel:
     return _cast_all(name, lambda tensor: _to(tensor, torch.float16))
 
 
-def _lower_precision(entry: Entry) -> Kernel:
-    return _cast_all(entry.op, _to_autocast_dtype)
-
-
-def _fp32(entry: Entry) -> Kernel:
-    return _cast_all(entry.op, _to_float32)
-
-
 def _cast_all(name: str, cast: ChangeTensor) -> Kernel:
     """Cast every eligible argument, then run the operation without autocast."""
 
@@ -297,8 +289,8 @@ def _banned(entry: Entry) -> Kernel:
 
 
 _MAKERS: dict[Policy, Callable[[Entry], Kernel]] = {
-    Policy.LOWER_PRECISION: _lower_precision,
-    Policy.FP32: _fp32,
+    Policy.LOWER_PRECISION: lambda entry: _cast_all(entry.op, _to_autocast_dtype),
+    Policy.FP32: lambda entry: _cast_all(entry.op, _to_float32),
     Policy.FP32_SET_OPT_DTYPE: _set_dtype,
     Policy.FP32_APPEND_DTYPE: _append_dtype,
     Policy.PROMOTE: _promote,

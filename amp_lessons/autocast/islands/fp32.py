@@ -48,7 +48,7 @@ def replaced_forward(module: nn.Module, forward: Callable[..., Any]) -> Iterator
         yield
 
 
-def widened(value: Any) -> Any:
+def widen(value: Any) -> Any:
     """Cast the 16-bit tensors of a nested value to fp32."""
     return tree_map_only(torch.Tensor, lambda t: t.float() if t.dtype in HALF_DTYPES else t, value)
 
@@ -70,6 +70,6 @@ def _island_of(module: nn.Module) -> Callable[..., Any]:
 def _island(forward: Callable[..., Any]) -> Callable[..., Any]:
     def in_island(*args: Any, **kwargs: Any) -> Any:
         with autocast_off([args, kwargs]):
-            return forward(*widened(args), **widened(kwargs))
+            return forward(*widen(args), **widen(kwargs))
 
     return in_island

@@ -16,7 +16,7 @@ import torch
 from torch import nn
 from torch.utils._pytree import tree_flatten, tree_leaves, tree_map_only, tree_unflatten
 
-from amp_lessons.autocast.islands.fp32 import autocast_off, replaced_forward, widened
+from amp_lessons.autocast.islands.fp32 import autocast_off, replaced_forward, widen
 from amp_lessons.autocast.running import AlikeDropout
 from amp_lessons.precisions import HALF_DTYPES
 
@@ -49,15 +49,16 @@ def own_error(call: ModuleCall, inputs: Dtypes, outputs: Callable[[ModuleCall], 
         for module, calls in called.items():
             stack.enter_context(replaced_forward(module, answer(calls)))
             stack.enter_context(_replaced_hooks(module, "_forward_hooks", {}))  # the answer went through them
-        errors.append(relative_error(_run(call, inputs), call.output))
+        args, kwargs = as_dtypes(copies((call.args, call.kwargs)), inputs)
+        errors.append(relative_error(_call_module(call.module, args, kwargs), call.output))
     return max(errors)
 
 
 def island_error(call: ModuleCall, inputs: Dtypes) -> float:
     """Return the error of a module that runs in fp32 with all that it calls, on the same inputs."""
-    args, kwargs = widened(as_dtypes(copies((call.args, call.kwargs)), inputs))
+    args, kwargs = widen(as_dtypes(copies((call.args, call.kwargs)), inputs))
     with autocast_off([args, kwargs]):
-        return relative_error(_called(call.module, args, kwargs), call.output)
+        return relative_error(_call_module(call.module, args, kwargs), call.output)
 
 
 def as_dtypes(value: Any, dtypes: Dtypes) -> Any:
@@ -73,12 +74,7 @@ def _as(leaf: Any, dtype: torch.dtype | None) -> Any:
     return leaf.to(dtype) if cast else leaf
 
 
-def _run(call: ModuleCall, inputs: Dtypes) -> Any:
-    args, kwargs = as_dtypes(copies((call.args, call.kwargs)), inputs)
-    return _called(call.module, args, kwargs)
-
-
-def _called(module: nn.Module, args: Any, kwargs: Any) -> Any:
+def _call_module(module: nn.Module, args: Any, kwargs: Any) -> Any:
     """Call a module on what its pre-hooks made of its inputs already: they run, for what else they do."""
     hooks = {key: _without_answer(hook) for key, hook in module._forward_pre_hooks.items()}
     with _replaced_hooks(module, "_forward_pre_hooks", hooks):
@@ -131,7 +127,7 @@ class ModuleCallLog:
     """
 
     def __init__(self, *, copied: bool) -> None:
-        self._keep = copies if copied else _emptied
+        self._keep = copies if copied else _without_memory
         self._open: list[ModuleCall] = []
         self.roots: list[ModuleCall] = []
 
@@ -165,7 +161,7 @@ def copies(value: Any) -> Any:
     return tree_map_only(torch.Tensor, lambda tensor: tensor.detach().clone(), value)
 
 
-def _emptied(value: Any) -> Any:
+def _without_memory(value: Any) -> Any:
     """Keep the dtypes of a nested value's tensors, and none of their memory."""
     return tree_map_only(torch.Tensor, lambda tensor: tensor.new_empty(0), value)
 
@@ -207,7 +203,7 @@ def relative_error(given: Any, right: Any) -> float:
 
     It is inf where a number is not finite that is finite in ``right``, and where the two are of other shapes.
     """
-    return max((_error(*pair) for pair in _pairs(given, right)), default=0.0)
+    return max(map(_error, _floating(given), _floating(right)), default=0.0)
 
 
 def largest_magnitude(value: Any) -> float:
@@ -215,10 +211,6 @@ def largest_magnitude(value: Any) -> float:
     magnitudes = [tensor.abs() for tensor in _floating(value)]
     counting = [each[each < _MASKED] for each in magnitudes]
     return max((float(each.max()) for each in counting if each.numel()), default=0.0)
-
-
-def _pairs(given: Any, right: Any) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
-    yield from zip(_floating(given), _floating(right), strict=False)
 
 
 def _floating(value: Any) -> list[torch.Tensor]:

@@ -101,7 +101,9 @@ def find_islands(
     if dtype not in TOLERANCE:
         raise ValueError(f"dtype is torch.float16 or torch.bfloat16, not {dtype}")
     prepared = prepare(model, inputs, named_inputs, device_type, dtype)
-    _require_masters(model)
+    for name, parameter in model.named_parameters():
+        if parameter.dtype in HALF_DTYPES:
+            raise ValueError(f"{name} is in {parameter.dtype} already; autocast needs fp32 weights")
     limit = TOLERANCE[dtype] if tolerance is None else require_number(tolerance, "tolerance", above=0)
     with prepared.without_trace():
         search = _Search(prepared, limit, deadline)
@@ -109,12 +111,6 @@ def find_islands(
             if not search.another_round():
                 break
     return search.result()
-
-
-def _require_masters(model: nn.Module) -> None:
-    for name, parameter in model.named_parameters():
-        if parameter.dtype in HALF_DTYPES:
-            raise ValueError(f"{name} is in {parameter.dtype} already; autocast needs fp32 weights")
 
 
 class _Search:

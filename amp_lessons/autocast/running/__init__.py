@@ -1,6 +1,5 @@
 """Run a model once, watched, and leave no trace; on real or on fake tensors."""
 
-from amp_lessons.autocast.running.dropout import AlikeDropout
 from amp_lessons.autocast.running.fake_models import (
     BroughtAlong,
     RealResults,
@@ -16,11 +15,13 @@ from amp_lessons.autocast.running.fake_models import (
     twins,
 )
 from amp_lessons.autocast.running.prepared_run import (
+    AlikeDropout,
     ModulePaths,
     PreparedRun,
     loss_tensors,
     losses_of,
     prepare,
+    values_kept,
 )
 from amp_lessons.autocast.running.watch import OperationCall, counting_saved, watching
 
@@ -45,5 +46,6 @@ __all__ = [
     "require_module",
     "require_normal_parameters",
     "twins",
+    "values_kept",
     "watching",
 ]

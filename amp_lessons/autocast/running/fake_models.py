@@ -80,19 +80,12 @@ _TRUNCATED_NORMAL = "_no_grad_trunc_normal_"
 _truncated_normal = getattr(nn.init, _TRUNCATED_NORMAL)
 
 
-def _start_autograd_without_threads() -> None:
-    """Run a backward pass before there are fake tensors, where PyTorch is built for CUDA and has no GPU.
-
-    The first ``FakeTensorMode`` makes such a PyTorch count eight GPUs. If autograd starts after that, it
-    starts a thread for each of them, and then no forked child can run a backward pass: checks would not be
-    isolated.
-    """
+# The first ``FakeTensorMode`` makes a PyTorch that is built for CUDA, and has no GPU, count eight of them. If
+# autograd starts after that, it starts a thread for each, and then no forked child can run a backward pass:
+# checks would not be isolated. So one is run before.
+if torch.backends.cuda.is_built() and not torch.cuda.is_available():
     with gradients_on():
         torch.zeros((), device="cpu", requires_grad=True).backward()
-
-
-if torch.backends.cuda.is_built() and not torch.cuda.is_available():
-    _start_autograd_without_threads()
 
 
 @contextmanager
@@ -177,7 +170,8 @@ class BroughtAlong(TorchFunctionMode):
         tensors = [each for each in tree_leaves((args, kwargs)) if isinstance(each, torch.Tensor)]
         if not any(map(_is_real, tensors)):
             return func(*args, **kwargs)
-        if getattr(func, "__name__", "") in _ASK_FOR_VALUES or all(map(_is_number, tensors)):
+        numbers = all(_is_real(each) and each.dim() == 0 and not each.requires_grad for each in tensors)
+        if numbers or getattr(func, "__name__", "") in _ASK_FOR_VALUES:
             with unwatched(), _disable_current_modes():
                 return func(*args, **kwargs)
         args, kwargs = tree_map(lambda each: self._twin(each) if _is_real(each) else each, (args, kwargs))
@@ -199,10 +193,6 @@ _PLAIN = (torch.Tensor, nn.Parameter)  # a subclass may hold fake tensors, and s
 
 def _is_real(value: Any) -> bool:
     return type(value) in _PLAIN and not torch._C._functorch.is_functorch_wrapped_tensor(value)
-
-
-def _is_number(tensor: torch.Tensor) -> bool:
-    return _is_real(tensor) and tensor.dim() == 0 and not tensor.requires_grad
 
 
 def twins(model: nn.Module, fake: nn.Module) -> dict[int, torch.Tensor]:

@@ -11,8 +11,10 @@ from itertools import chain
 from typing import Any
 
 import torch
+import torch.nn.functional as F
 from torch import nn
 from torch._subclasses.fake_tensor import FakeTensorMode
+from torch.overrides import TorchFunctionMode
 
 from amp_lessons._base.arguments import require
 from amp_lessons._base.whole_process import running_eagerly, without_anomaly_detection
@@ -98,7 +100,7 @@ class PreparedRun:
                 stack.enter_context(
                     torch.random.fork_rng([self.device] if self.device.type == "cuda" else [])
                 )
-                stack.enter_context(_buffers_restored(self.model))
+                stack.enter_context(values_kept(self.model.buffers()))
                 if self.needs_float16_products:
                     stack.enter_context(ProductsInFp32(torch.float16))
             if self.cuda_on_cpu:
@@ -171,16 +173,19 @@ def _device_of(tensors: list[torch.Tensor]) -> torch.device:
 
 
 @contextmanager
-def _buffers_restored(model: nn.Module) -> Iterator[None]:
-    """Put back what a forward pass writes into buffers, such as BatchNorm's running statistics."""
-    before = [(buffer, buffer.detach().clone()) for buffer in model.buffers()]
+def values_kept(tensors: Iterable[torch.Tensor]) -> Iterator[None]:
+    """Put back what is written into parameters or buffers, such as BatchNorm's running statistics.
+
+    The copies lie in main memory, where they are in nobody's way.
+    """
+    before = [(tensor, tensor.detach().to("cpu", copy=True)) for tensor in tensors]
     try:
         yield
     finally:
         with torch.no_grad():
-            for buffer, copy in before:
-                if not torch.equal(buffer, copy):
-                    buffer.copy_(copy)
+            for tensor, values in before:
+                if not torch.equal(tensor, values := values.to(tensor.device)):
+                    tensor.copy_(values)
 
 
 # --- which module of a model is running
@@ -229,3 +234,42 @@ class ModulePaths:
     def _note(self) -> None:
         self.numbers.append(torch.autograd._get_sequence_nr())
         self.paths.append(self.current)
+
+
+# --- passes that drop the same numbers out, whatever their dtype, so that they can be compared
+
+_DROPOUTS = {
+    torch.dropout,
+    F.dropout,
+    F.dropout1d,
+    F.dropout2d,
+    F.dropout3d,
+    F.alpha_dropout,
+    F.feature_alpha_dropout,
+}
+
+
+class AlikeDropout(TorchFunctionMode):
+    """Let dropout drop the same numbers whatever their dtype, or with ``none`` drop nothing.
+
+    From the same random state a GPU draws other masks in fp16 than in fp32. So all are drawn in fp32. What
+    attention drops is decided inside of kernels that differ by dtype: it drops nothing.
+    """
+
+    def __init__(self, none: bool = False) -> None:
+        super().__init__()
+        self._none = none
+
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        kwargs = dict(kwargs or {})
+        if func in _DROPOUTS:
+            x, *rest = args or (kwargs.pop("input"),)
+            return x if self._none else func(x.float(), *rest, **kwargs).to(x.dtype)
+        if func is F.scaled_dot_product_attention:
+            if len(args) > 4:
+                args = (*args[:4], 0.0, *args[5:])
+            else:
+                kwargs["dropout_p"] = 0.0
+        elif func is F.multi_head_attention_forward:
+            kwargs["training"] = False
+        return func(*args, **kwargs)

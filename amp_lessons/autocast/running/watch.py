@@ -35,7 +35,7 @@ class OperationCall(NamedTuple):
 
 
 class Observer(Protocol):
-    """What is given every call of an operation before it runs, and decides how it runs."""
+    """An object that gets every call of an operation before it runs, and decides how it runs."""
 
     def called(self, call: OperationCall, run: Callable[[bool], Any]) -> Any:
         """Handle one call and return its result: ``run(True)`` also shows the calls that it makes in turn."""
