@@ -812,6 +812,29 @@ def test_what_makes_nan_in_fp8_that_bf16_does_not():
     assert "mostly the last ones" in text("09", "stochastic-why")
 
 
+def test_the_cell_of_an_end_in_fp8_tells_a_loud_token_from_a_loud_channel_of_compiled_models_too():
+    script, inputs = without_a_scaler(), torch.rand(8, 16, 64) + 1
+    script["model"] = torch.compile(torch.nn.Sequential(Float8Linear(64, 16)), backend="eager")
+    for loud in ((slice(None), slice(None), 5), (3, 2)):
+        batch = inputs.clone()
+        batch[loud] *= 1000
+        script["model"](batch)
+        found = shown(WRITTEN["fp8_outliers"], {**script, "batch": (batch, None)})
+        channel, token = (int(each) for each in re.findall(r"'(\d+)'", found))
+        assert (channel > 500) == (loud[-1] == 5)
+        assert token > 500 or loud[-1] == 5
+
+
+@pytest.mark.parametrize(("sides", "name"), [((1024, 4096), "small"), ((512, 8192), ""), ((4096, 512), "")])
+def test_small_is_what_torchaos_filter_leaves_out(sides, name):
+    found = {"torch": torch}
+    exec(text("09", "choose-run").partition("\n\n\n")[0], found)
+    layer = torch.nn.Linear(*reversed(sides), bias=False, device="meta")
+    script = {"model": torch.nn.Sequential(layer), "batch": (torch.zeros(16), None)}
+    assert shown(WRITTEN["fp8_small"], script).strip().endswith(name or str(sides))
+    assert found["large"](layer, "0") == (name == "")
+
+
 class _AddsALargeNumber(torch.nn.Module):
     """Its second layer is given what is left of a small number after a large one came and went."""
 
