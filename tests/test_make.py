@@ -218,12 +218,12 @@ def test_ci_installs_what_a_bare_machine_lacks(checkout, tools):
     tools("python3", has_no("ensurepip"))
     assert run_ci(checkout, tools) == [
         "apt-get update",
-        "apt-get install -y --no-install-recommends git chromium fonts-dejavu-core python3-venv",
+        "apt-get install -y --no-install-recommends git chromium fonts-dejavu-core bubblewrap python3-venv",
         "make test, browser required: 1",
     ]
 
 
 def test_ci_installs_nothing_that_is_there(checkout, tools):
-    for name in ("python3", "git", "chromium"):
+    for name in ("python3", "git", "chromium", "bwrap"):
         tools(name)
     assert run_ci(checkout, tools) == ["make test, browser required: 1"]

@@ -47,7 +47,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--unprotected",
         action="store_true",
-        help="run learners' code even where nothing keeps it from your files and your network",
+        help="grade where no wall works, too: learners' code can then read the solutions and your files, "
+        "write what you may, and use your network",
     )
     parser.add_argument(
         "--seconds", type=typed.above_zero, default=20.0, metavar="S", help="of one check (default: 20)"

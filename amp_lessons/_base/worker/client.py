@@ -78,7 +78,10 @@ class Worker:
             os.close(output_end)
         os.set_blocking(self._output, False)
         try:
-            self.handed_in = int(self._answer({"do": "load", **self._payload}))
+            handed_in = self._answer({"do": "load", **self._payload})
+            if type(handed_in) is not int:
+                raise Ended("garbled", "it answered in the place of ours")
+            self.handed_in = handed_in
         except BaseException:
             self.__exit__()
             raise

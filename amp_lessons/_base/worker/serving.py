@@ -119,8 +119,8 @@ class _Host:
     def _start(self, control: socket.socket, work: Callable[..., None], ends: list[int], *args: Any) -> int:
         """Let a function of this module work in a process of its own, with nothing open but ``ends``."""
         if os.environ.get(SPAWNS):
-            for each in ends:
-                os.set_inheritable(each, True)
+            for end in ends:
+                os.set_inheritable(end, True)
             code = f"import sys; sys.path[:] = {sys.path!r}; from {__name__} import {work.__name__}; "
             words = [sys.executable, "-c", f"{code}{work.__name__}({ends!r}, *{args!r})"]
             pid = os.posix_spawn(sys.executable, words, os.environ)

@@ -13,6 +13,7 @@ import functools
 import json
 import re
 import symtable
+import textwrap
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -209,18 +210,15 @@ def _changed(statement: ast.stmt) -> set[str]:
 
 
 def _root(node: ast.expr) -> str:
-    """Return the name that stands before attributes and indices; "" for none, and for a function's own."""
-    start = node
-    while isinstance(start, ast.Attribute | ast.Subscript):
-        start = start.value
-    return start.id if isinstance(start, ast.Name) else ""
+    """Return the name that stands before attributes and indices; "" for none."""
+    while isinstance(node, ast.Attribute | ast.Subscript):
+        node = node.value
+    return node.id if isinstance(node, ast.Name) else ""
 
 
 def _tried(statement: ast.stmt) -> ast.stmt:
-    (attempt,) = ast.parse("try:\n    pass\nexcept Exception:\n    pass").body
-    assert isinstance(attempt, ast.Try)
-    attempt.body = [statement]
-    return attempt
+    body = textwrap.indent(ast.unparse(statement), "    ")
+    return ast.parse(f"try:\n{body}\nexcept Exception:\n    pass").body[0]
 
 
 def _parts(statement: ast.stmt) -> list[ast.stmt]:
