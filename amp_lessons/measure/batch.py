@@ -112,7 +112,11 @@ class Predictions:
                 warnings.add(predicted.warning)
             return peaks[batch] <= self.capacity_bytes
 
-        batch, tried = _largest(fits, lambda: _extrapolated(peaks, self.capacity_bytes), first=first)
+        def guess() -> int | None:
+            guessed, most = _extrapolated(peaks, self.capacity_bytes), self.far * 9 // 8
+            return most if self.line and guessed and guessed > most and most not in peaks else guessed
+
+        batch, tried = _largest(fits, guess, first=first)
         return LargestBatch(batch, tried, peaks, COMPUTED, next(filter(None, warnings), ""))
 
     def recording(self, batch: int) -> StepRecording:

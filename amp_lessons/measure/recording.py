@@ -217,22 +217,21 @@ def line_through(
 ) -> Callable[[int], StepRecording] | None:
     """Return what a recording on any batch is, by those on two of these sizes, or None if they do not tell.
 
-    They do where both have the same events, and each storage has the same size in both, or a size in
-    proportion to the batch.
+    They do where both have the same events, and each storage has the same size in both, or one that grows
+    evenly with the batch from next to nothing: a square of the batch does not, nor what grows in steps.
     """
     (of_few, first), (of_many, second) = _in_order(few.events), _in_order(many.events)
     if of_few != of_many:
         return None
-    grows: dict[Storage, bool] = {}
+    growth: dict[Storage, int] = {}
     for one, other in zip(first, second, strict=True):
         alike = (one.kind, one.saved_dtype, one.saved_by) == (other.kind, other.saved_dtype, other.saved_by)
-        in_proportion = one.nbytes * batches[1] == other.nbytes * batches[0] and not one.nbytes % batches[0]
-        grows[one] = one.nbytes != other.nbytes
-        if not alike or (grows[one] and not in_proportion):
+        growth[one], rest = divmod(other.nbytes - one.nbytes, batches[1] - batches[0])
+        # of a storage that was sliced the end may be missing: a few bytes less than in proportion
+        evenly = one.nbytes == other.nbytes or abs(one.nbytes - growth[one] * batches[0]) < growth[one]
+        if not alike or rest or not evenly:
             return None
-    return lambda batch: few.resized(
-        lambda each: each.nbytes // batches[0] * batch if grows[each] else each.nbytes
-    )
+    return lambda batch: few.resized(lambda each: each.nbytes + (batch - batches[0]) * growth[each])
 
 
 def _in_order(events: tuple[Event, ...]) -> tuple[list[tuple[str, int, int]], list[Storage]]:

@@ -1,45 +1,22 @@
 """Which dtype autocast picks for an operation on a device: two witnesses, the kernels and the header."""
 
-from amp_lessons.autocast.cast_policy.dispatcher import (
-    UnreadablePyTorchError,
-    autocast_key,
-    is_composite,
-    map_tensors,
-    overload,
-    tensors_in,
-    without_overload,
-)
-from amp_lessons.autocast.cast_policy.explanations import RULES, UNLISTED, Operation, explain, operations
-from amp_lessons.autocast.cast_policy.policies import (
-    CUDNN_RNN,
-    RECURRENT,
-    Entry,
-    Policy,
-    atlas,
-    differences,
-    entries,
-    policy,
-)
-
-__all__ = [
-    "CUDNN_RNN",
-    "RECURRENT",
-    "RULES",
-    "UNLISTED",
-    "Entry",
-    "Operation",
-    "Policy",
-    "UnreadablePyTorchError",
-    "atlas",
-    "autocast_key",
-    "differences",
-    "entries",
-    "explain",
-    "is_composite",
-    "map_tensors",
-    "operations",
-    "overload",
-    "policy",
-    "tensors_in",
-    "without_overload",
-]
+from amp_lessons.autocast.cast_policy.dispatcher import UnreadablePyTorchError as UnreadablePyTorchError
+from amp_lessons.autocast.cast_policy.dispatcher import autocast_key as autocast_key
+from amp_lessons.autocast.cast_policy.dispatcher import is_composite as is_composite
+from amp_lessons.autocast.cast_policy.dispatcher import map_tensors as map_tensors
+from amp_lessons.autocast.cast_policy.dispatcher import overload as overload
+from amp_lessons.autocast.cast_policy.dispatcher import tensors_in as tensors_in
+from amp_lessons.autocast.cast_policy.dispatcher import without_overload as without_overload
+from amp_lessons.autocast.cast_policy.explanations import RULES as RULES
+from amp_lessons.autocast.cast_policy.explanations import UNLISTED as UNLISTED
+from amp_lessons.autocast.cast_policy.explanations import Operation as Operation
+from amp_lessons.autocast.cast_policy.explanations import explain as explain
+from amp_lessons.autocast.cast_policy.explanations import operations as operations
+from amp_lessons.autocast.cast_policy.policies import CUDNN_RNN as CUDNN_RNN
+from amp_lessons.autocast.cast_policy.policies import RECURRENT as RECURRENT
+from amp_lessons.autocast.cast_policy.policies import Entry as Entry
+from amp_lessons.autocast.cast_policy.policies import Policy as Policy
+from amp_lessons.autocast.cast_policy.policies import atlas as atlas
+from amp_lessons.autocast.cast_policy.policies import differences as differences
+from amp_lessons.autocast.cast_policy.policies import entries as entries
+from amp_lessons.autocast.cast_policy.policies import policy as policy
