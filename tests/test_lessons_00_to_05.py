@@ -19,8 +19,9 @@ from torch.nn.functional import (
     scaled_dot_product_attention,
 )
 
-from amp_lessons import autocast, bench, data, measure, models, scaling
+from amp_lessons import autocast, bench, data, measure, models, quizzes, scaling
 from amp_lessons.course.lessons import shipped
+from amp_lessons.course.routes.catalogue import route
 from amp_lessons.measure import Difference
 from tests.stored_lessons import text
 from tests.test_packaging import ROOT
@@ -109,6 +110,13 @@ def test_bf16_saves_memory_at_the_larger_batches_and_costs_some_at_the_smaller()
 
     saves = [saved(size, torch.bfloat16) < saved(size, None) for size in (16, 64, 256, 1024)]
     assert saves == [False, False, True, True]
+
+
+def test_an_evening_uses_no_word_that_lesson_01_alone_explains():
+    for stop in route("evening").stops:
+        cells = map(shipped.source, shipped.cells_of(shipped.numbered(shipped.originals(), stop.lesson)))
+        asked = (f"{each.text} {each.choices}" for each in quizzes.of_lesson(stop.lesson))
+        assert [said for said in (*cells, *asked) if "mantissa" in said] == []
 
 
 def folds(cell):

@@ -130,8 +130,8 @@ def test_a_solution_seen_on_another_day_does_not_give_other_ways_away():
 def test_it_says_what_has_been_done(card):
     assert card.status == "Not started yet."
     views.check("decode_bits", lambda bits, exponent_bits, mantissa_bits: 0.0)
-    assert card.status == "So far: 1 try."
-    assert "So far: 1 try." in page(card)
+    assert card.status == "So far: 1 try, 1 hint."
+    assert "So far: 1 try, 1 hint." in page(card)
     press(card, "Hint 1")
     views.check("decode_bits", exercises.solution("decode_bits").function)
     assert re.search(r"So far: solved \d{4}-\d\d-\d\d, 2 tries, 1 hint", page(card))

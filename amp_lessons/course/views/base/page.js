@@ -65,7 +65,7 @@ function showVerdicts(changes) {
   }
 }
 
-export function begin() {
+function begin() {
   if (window.ampBegan) return;
   window.ampBegan = true;
   document.head.append(Object.assign(document.createElement("style"), { textContent: SHEET }));

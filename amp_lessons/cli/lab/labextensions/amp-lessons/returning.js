@@ -22,10 +22,7 @@
     await content.scrollToItem(index, "center", 0);
   };
 
-  const begin = async () => {
-    const address = URL.createObjectURL(new Blob([ampPage], { type: "text/javascript" }));
-    (await import(address)).begin();
-  };
+  const begin = () => import(URL.createObjectURL(new Blob([ampPage, "begin();"], { type: "text/javascript" })));
 
   // JupyterLab scrolls to the cell of a link, and leaves the one selected in which the link stands.
   const follow = async (app, { id, args, result }) => {
