@@ -22,6 +22,7 @@ from amp_lessons.course.views import AuditView
 from amp_lessons.course.views.widgets import audit as widget
 from amp_lessons.course.views.widgets.audit import MOST_ROWS, audit_picture
 from tests.audit.report.samples import layer_step, report
+from tests.course.views.hands import written
 from tests.forms import forms
 
 
@@ -145,13 +146,13 @@ def test_optimizers_that_are_left_out_of_the_timeline_are_counted(count, said):
     loss = timeline_picture(replace(report(), steps=steps)).figure.axes[0]
     drawn = [line.get_label() for line in loss.lines if line.get_label().startswith("optimizer")]
     assert drawn == [f"optimizer {number}" for number in range(1, 6)]
-    assert [text.get_text() for text in loss.texts] == said
+    assert written(loss) == said
 
 
 def test_losses_that_nobody_saw_are_no_obstacle():
     steps = tuple(replace(step, loss=None) for step in report().steps)
     picture = timeline_picture(replace(report(), steps=steps))
-    assert "no loss was seen" in [text.get_text() for text in picture.figure.axes[0].texts]
+    assert "no loss was seen" in written(picture.figure.axes[0])
     assert picture.pixels().shape[2] == 3
 
 
@@ -162,8 +163,7 @@ def test_the_map_shows_shares_where_they_are_known():
     np.testing.assert_array_equal(image.get_array().filled(np.nan), [[0.5, np.nan], [np.nan, np.nan]])
     assert [label.get_text() for label in axes.get_yticklabels()] == ["a", "b"]
     assert [label.get_text() for label in axes.get_xticklabels()] == ["1", "10"]
-    said = [text.get_text() for text in axes.texts]
-    assert said[:2] == ["50.0 %", "not known"]
+    assert written(axes)[:2] == ["50.0 %", "not known"]
 
 
 def test_of_many_layers_those_that_lose_most_are_drawn():
@@ -174,7 +174,7 @@ def test_of_many_layers_those_that_lose_most_are_drawn():
     labels = [label.get_text() for label in axes.get_yticklabels()]
     assert len(labels) == MOST_ROWS
     assert all(label.startswith("…") and len(label) <= 34 for label in labels)
-    assert "the 24 that lose most, of 60 layers" in [text.get_text() for text in axes.texts]
+    assert "the 24 that lose most, of 60 layers" in written(axes)
 
 
 def test_steps_without_layers_are_drawn_alone():
