@@ -208,5 +208,5 @@ def _draw_quantities(axes: Axes, quantities: Sequence[Quantity]) -> None:
         weight = "bold" if quantity.bad else "normal"
         # Numbers stand below each other; in a power, digits as wide as all others would lie apart.
         family = "DejaVu Sans Mono" if quantity.dtype else "DejaVu Sans"
-        style = {"family": family, "color": colour, "fontweight": weight}
+        style: dict[str, Any] = {"family": family, "color": colour, "fontweight": weight}
         axes.text(0.35, y, quantity.values, va="center", fontsize=9, **style)
