@@ -17,6 +17,18 @@ def room():
     return views.CodingRound(10, 3, "stable_softmax", clock=Clock())
 
 
+@pytest.fixture
+def reviewing():
+    """A review that was begun."""
+    room = views.CodingRound(10, 1, tasks.REVIEW, clock=Clock())
+    press(room, "Start")
+    return room
+
+
+def letters_of(review):
+    return {cause: letter for letter, cause in review.causes.items()}
+
+
 def defined(room, source):
     namespace = {}
     exec(source, namespace)
@@ -44,17 +56,15 @@ def test_a_task_is_shown_hinted_handed_in_and_reported(room):
     assert "Good code" in said
 
 
-def test_a_review_has_numbers_that_are_not_copied_and_a_field(room):
-    room = views.CodingRound(10, 1, tasks.REVIEW, clock=Clock())
-    press(room, "Start")
-    review = room.round.task.review
+def test_a_review_has_numbers_that_are_not_copied_and_a_field(reviewing):
+    room, review = reviewing, reviewing.round.task.review
     numbers = re.findall(r"user-select:none[^>]*> *(\d+) ", room._page.value)
     assert list(map(int, numbers)) == list(range(1, len(review.source.splitlines()) + 1))
     assert room._causes.value.count("<li>") == len(review.causes)
     assert room._pointed.layout.display == ""
     room._pointed.value = "12"
     assert "such as 12 c" in room._pointed.error
-    letters = {cause: letter for letter, cause in review.causes.items()}
+    letters = letters_of(review)
     room._pointed.value = ", ".join(f"{min(review.lines(bug))} {letters[bug.cause]}" for bug in review.bugs)
     assert room._pointed.error == ""
     assert f"{len(review.bugs)} bugs found so far" in readable(room._judged.value)
@@ -62,9 +72,8 @@ def test_a_review_has_numbers_that_are_not_copied_and_a_field(room):
     assert f"{len(review.bugs)} of {len(review.bugs)} found" in readable(room._said.value)
 
 
-def test_a_mended_review_waits_for_the_bugs_that_are_still_to_be_named():
-    room = views.CodingRound(10, 1, tasks.REVIEW, clock=Clock())
-    press(room, "Start")
+def test_a_mended_review_waits_for_the_bugs_that_are_still_to_be_named(reviewing):
+    room = reviewing
     assert room.hand_in(defined(room, room.round.task.answer)).passed
     assert room._countdown.running
     press(room, "End the round")
@@ -89,11 +98,9 @@ def test_a_report_of_a_round_is_saved_with_good_code(room, tmp_path):
     assert "<h2>Good code</h2>" in page
 
 
-def test_how_a_review_stands_is_said_below_the_field():
-    room = views.CodingRound(10, 1, tasks.REVIEW, clock=Clock())
-    press(room, "Start")
-    review = room.round.task.review
-    letters = {cause: letter for letter, cause in review.causes.items()}
+def test_how_a_review_stands_is_said_below_the_field(reviewing):
+    room, review = reviewing, reviewing.round.task.review
+    letters = letters_of(review)
     first, second, *_ = review.by_line(review.bugs)
     room._pointed.value = f"{min(review.lines(first))} {letters[first.cause]}"
     room._pointed.value = f"1 {letters[second.cause]}"

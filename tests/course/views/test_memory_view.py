@@ -8,7 +8,7 @@ from amp_lessons import measure
 from amp_lessons._base.text.words import memory
 from amp_lessons.course.material import models
 from amp_lessons.course.views import MemoryView, activation_stack, step_memory
-from amp_lessons.course.views.widgets.memory import LAYERS_IN_VIEW, activations_picture, step_picture
+from amp_lessons.course.views.widgets.memory import LAYERS_IN_VIEW, memory_picture
 from amp_lessons.measure import Footprint, Saved
 from amp_lessons.measure.footprint import COMPUTED, MEASURED
 from tests.course.views.hands import written
@@ -131,14 +131,15 @@ def test_copies_of_weights_are_hatched_and_named():
 
 def test_of_many_layers_the_last_stand_together():
     saved = [Saved(f"layer{i}", torch.float32, 10, False) for i in range(LAYERS_IN_VIEW + 5)]
-    (axes,) = activations_picture({"fp32": footprint(saved)}, None).figure.axes
+    (axes,) = memory_picture({"fp32": footprint(saved)}, parts=("layers",)).figure.axes
     assert bars(axes)[-1] == [50]
     assert "… 5 more" in written(axes)
 
 
 def test_a_step_is_drawn_by_kind_with_the_peak_at_its_end():
     peak = {"parameters": 400, "workspace": 100, "saved activations": 500}
-    (axes,) = step_picture({"fp32": footprint(peak=peak), "fp16": footprint()}).figure.axes
+    footprints = {"fp32": footprint(peak=peak), "fp16": footprint()}
+    (axes,) = memory_picture(footprints, parts=("step",)).figure.axes
     assert bars(axes) == [[400, 500, 100], [400]]
     assert [bar.get_x() for bar in axes.patches] == [0, 400, 900, 0]
     assert {"1000 bytes", "400 bytes"} <= set(written(axes))

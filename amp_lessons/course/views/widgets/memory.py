@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -39,14 +39,14 @@ def activation_stack(footprints: Footprints, *, depth: int | None = None) -> Sti
 
     ``depth`` is the number of names of a module's path that tell layers apart, by default all of them.
     """
-    picture, mark = activations_picture(footprints, depth), _mark(footprints)
+    picture, mark = memory_picture(footprints, depth, parts=("layers",)), _mark(footprints)
     caption = f"{describe_saved(footprints)}{_warning(footprints)}"
     return Still(picture, caption, "Stacked bars, one pair per layer.", mark=mark)
 
 
 def step_memory(footprints: Footprints) -> Still:
     """Show what is allocated at the worst moment of a step: ``footprints`` by precision, fp32 first."""
-    picture, mark = step_picture(footprints), _mark(footprints)
+    picture, mark = memory_picture(footprints, parts=("step",)), _mark(footprints)
     caption = f"{describe_step(footprints)}{_warning(footprints)}"
     return Still(picture, caption, "Stacked bars, one per precision.", mark=mark)
 
@@ -166,31 +166,25 @@ _BAR_IN = 0.19  # from one bar to the next, in inches
 _LEFT, _RIGHT = 0.26, 0.93
 
 
-def activations_picture(footprints: Footprints, depth: int | None) -> Picture:
-    """Draw what every layer saves for the backward pass, one bar per precision, coloured by dtype."""
+def memory_picture(
+    footprints: Footprints, depth: int | None = None, parts: Sequence[str] = ("layers", "step")
+) -> Picture:
+    """Draw one bar per precision for what every layer saves for the backward pass, coloured by dtype.
+
+    Below stands what is allocated at the worst moment of the whole step. ``parts`` may be one of the two.
+    """
+    stacks = _stacks_by_layer(footprints, depth)
+    heights = {
+        "layers": _BAR_IN * (len(footprints) + 0.5) * max(1, len(stacks)),
+        "step": 1.7 * _BAR_IN * len(footprints),
+    }
     with house_style():
-        stacks = _stacks_by_layer(footprints, depth)
-        figure, (axes,) = _axes_of_heights(_layers_height(footprints, stacks))
-        _draw_layers(axes, footprints, stacks)
-    return Picture(figure)
-
-
-def step_picture(footprints: Footprints) -> Picture:
-    """Draw what is allocated at the worst moment of the whole step, one bar per precision."""
-    with house_style():
-        figure, (axes,) = _axes_of_heights(_step_height(footprints))
-        _draw_step(axes, footprints)
-    return Picture(figure)
-
-
-def memory_picture(footprints: Footprints, depth: int | None) -> Picture:
-    """Draw both, the layers above the whole step."""
-    with house_style():
-        stacks = _stacks_by_layer(footprints, depth)
-        heights = _layers_height(footprints, stacks), _step_height(footprints)
-        figure, (above, below) = _axes_of_heights(*heights)
-        _draw_layers(above, footprints, stacks)
-        _draw_step(below, footprints)
+        figure, every_axes = _axes_of_heights(*map(heights.__getitem__, parts))
+        for part, axes in zip(parts, every_axes, strict=True):
+            if part == "layers":
+                _draw_layers(axes, footprints, stacks)
+            else:
+                _draw_step(axes, footprints)
     return Picture(figure)
 
 
@@ -225,14 +219,6 @@ def _stacks(each: Footprint, depth: int | None) -> dict[str, Stack]:
         for path, by_dtype in each.saved_by_module(depth, weight_copies=is_copy).items():
             found[path].update({(dtype, is_copy): nbytes for dtype, nbytes in by_dtype.items()})
     return found
-
-
-def _layers_height(footprints: Footprints, stacks: Mapping[str, list[Stack]]) -> float:
-    return _BAR_IN * (len(footprints) + 0.5) * max(1, len(stacks))
-
-
-def _step_height(footprints: Footprints) -> float:
-    return 1.7 * _BAR_IN * len(footprints)
 
 
 def _draw_layers(axes: Axes, footprints: Footprints, stacks: Mapping[str, list[Stack]]) -> None:
