@@ -60,11 +60,6 @@ class Picture:
         """Return the picture for a phone, made when it is first asked for; None where there is none."""
         return self._make_narrow() if self._make_narrow else None
 
-    @property
-    def is_narrowed(self) -> bool:
-        """Whether the picture for a phone has been made, and has to follow."""
-        return "narrow" in vars(self)
-
     @cached_property
     def narrowest(self) -> int:
         """Return the width in CSS pixels below which its smallest text cannot be read; its own at most."""

@@ -80,10 +80,8 @@ class Returning:
         _show(self._shell, following.of_the_morning(kept, linked=True), following.of_the_morning(kept))
 
     def _bring_back(self, source: str) -> None:
-        missing = self._missing(source)
-        if not missing:
-            return
-        for statement in self._imports():
+        missing = _needed(source) - self._shell.user_ns.keys() - vars(builtins).keys()
+        for statement in self._imports() if missing else ():
             names = {each.asname or each.name.partition(".")[0] for each in statement.names}
             if names & missing:
                 missing -= names
@@ -97,10 +95,9 @@ class Returning:
         from amp_lessons.course.lessons import tasks
 
         written = self._kept().written
-        ids = [id for each in tasks.of_lesson(self._lesson) for id in each.exercises]
-        solved = [(id, newest) for id in ids if id in written and (newest := written[id].newest)]
-        found = [(id, newest) for id, newest in solved if name in _made(newest.source)]
-        version = next((newest for id, newest in found if f'"{id}"' in source or len(found) == 1), None)
+        ids = [id for each in tasks.of_lesson(self._lesson) for id in each.exercises if id in written]
+        found = {id: newest for id in ids if (newest := written[id].newest) and name in _made(newest.source)}
+        version = next((each for id, each in found.items() if f'"{id}"' in source or len(found) == 1), None)
         if version is None:
             return
         self._run(_definitions(version.source), self._shell.compile.cache(version.source))
@@ -117,21 +114,16 @@ class Returning:
             return []
         from amp_lessons.course.lessons.shipped import heading_of, source
 
-        under, found = "", None
+        under, place = "at the lesson's beginning", ""
         for cell in self._above():
-            heading = heading_of(cell)
-            under = heading[1] if heading else under
+            if heading := heading_of(cell):
+                under = f"under “{heading[1]}”"
             if cell["cell_type"] == "code" and error.name in _made(source(cell)):
-                found = f"under “{under}”" if under else "at the lesson's beginning"
-        if found is None:
-            return []
+                place = under
         said = (
-            f"`{error.name}` is made in a cell further up, {found}, which has not run since Python started."
+            f"`{error.name}` is made in a cell further up, {place}, which has not run since Python started."
         )
-        return textwrap.wrap(f"{said} {_RUN_ABOVE}", _WIDTH)
-
-    def _missing(self, source: str) -> set[str]:
-        return _needed(source) - self._shell.user_ns.keys() - vars(builtins).keys()
+        return textwrap.wrap(f"{said} {_RUN_ABOVE}", _WIDTH) if place else []
 
     def _imports(self) -> Iterator[ast.Import | ast.ImportFrom]:
         """Yield the imports in the cells above, the first at first."""
@@ -171,7 +163,6 @@ def _show(shell: Any, markdown: str, plain: str) -> None:
 def _needed(source: str) -> set[str]:
     """Return the names that code takes from what was run before, in its functions too."""
     module = symtable.symtable(source, "a cell", "exec")
-    made = {each.get_name() for each in module.get_symbols() if each.is_assigned() or each.is_imported()}
     tables, needed = [module], set[str]()
     while tables:
         table = tables.pop()
@@ -179,7 +170,7 @@ def _needed(source: str) -> set[str]:
         needed |= {
             each.get_name() for each in table.get_symbols() if each.is_global() and each.is_referenced()
         }
-    return needed - made
+    return needed - _made(source)
 
 
 def _made(source: str) -> set[str]:
@@ -193,8 +184,7 @@ def _made(source: str) -> set[str]:
 
 def _definitions(source: str) -> ast.Module:
     """Return the imports, functions, classes and constants of a cell, without what computes something."""
-    body = [each for each in ast.parse(source).body if _defines(each)]
-    return ast.Module(body, [])
+    return ast.Module([*filter(_defines, ast.parse(source).body)], [])
 
 
 def _defines(statement: ast.stmt) -> bool:

@@ -20,7 +20,6 @@ from .widgets.checked import check as check
 from .widgets.coding import CodingRound as CodingRound
 from .widgets.cycle import CycleView as CycleView
 from .widgets.decoding import DecodingView as DecodingView
-from .widgets.design import DesignRound as DesignRound
 from .widgets.drill import DrillView as DrillView
 from .widgets.errors import UpdateView as UpdateView
 from .widgets.errors import product_errors as product_errors
@@ -37,6 +36,7 @@ from .widgets.map import Map as Map
 from .widgets.memory import MemoryView as MemoryView
 from .widgets.memory import activation_stack as activation_stack
 from .widgets.memory import step_memory as step_memory
+from .widgets.mock import DesignRound as DesignRound
 from .widgets.mock import MockInterview as MockInterview
 from .widgets.parts import PartsView as PartsView
 from .widgets.parts import changes_by_name as changes_by_name

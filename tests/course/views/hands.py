@@ -7,6 +7,7 @@ import re
 from collections.abc import Iterator
 
 import ipywidgets
+from matplotlib.axes import Axes
 
 
 def press(view: ipywidgets.Widget, label: str) -> None:
@@ -21,6 +22,11 @@ def within(widget: ipywidgets.Widget) -> Iterator[ipywidgets.Widget]:
     for child in getattr(widget, "children", ()):
         yield child
         yield from within(child)
+
+
+def written(axes: Axes) -> list[str]:
+    """Return the words on axes, but for ticks and titles."""
+    return [text.get_text().strip() for text in axes.texts]
 
 
 def readable(page: str) -> str:

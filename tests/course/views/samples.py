@@ -1,4 +1,4 @@
-"""What views of tests show: small networks, and rates of products that take no time to measure."""
+"""What views of tests show: runs, small networks, and rates of products that take no time to measure."""
 
 from __future__ import annotations
 
@@ -8,11 +8,23 @@ import torch
 from torch.nn import functional as F
 
 from amp_lessons import autocast
-from amp_lessons.course.material import models
+from amp_lessons.course.material import data, models
 from amp_lessons.measure import Rate, Roofline, Survey
 from amp_lessons.measure.stopwatch import Timing
 
+RUNS = {
+    "engine in fp32": [0.8, 0.95],
+    "3 bits, no correction": [0.8, 0.2],
+    "the same, a quarter of the lr": [0.8, 0.9],
+    "3 bits, exact ratios": [0.8, 0.1],
+    "3 bits, ratios cut at 2": [0.8, 0.93],
+}
 IMAGES, LABELS = torch.rand(4, 64), torch.arange(4)
+
+
+def batches():
+    """Return batches of digits, a few."""
+    return data.batches(data.digits().train, 16)[:6]
 
 
 def loss_fn(output):

@@ -7,7 +7,6 @@ import math
 import re
 import warnings
 from dataclasses import replace
-from html.parser import HTMLParser
 
 import numpy as np
 import pytest
@@ -22,6 +21,7 @@ from amp_lessons.course.views import AuditView
 from amp_lessons.course.views.widgets import audit as widget
 from amp_lessons.course.views.widgets.audit import MOST_ROWS, audit_picture
 from tests.audit.report.samples import layer_step, report
+from tests.course.views.hands import written
 from tests.forms import forms
 
 
@@ -145,13 +145,13 @@ def test_optimizers_that_are_left_out_of_the_timeline_are_counted(count, said):
     loss = timeline_picture(replace(report(), steps=steps)).figure.axes[0]
     drawn = [line.get_label() for line in loss.lines if line.get_label().startswith("optimizer")]
     assert drawn == [f"optimizer {number}" for number in range(1, 6)]
-    assert [text.get_text() for text in loss.texts] == said
+    assert written(loss) == said
 
 
 def test_losses_that_nobody_saw_are_no_obstacle():
     steps = tuple(replace(step, loss=None) for step in report().steps)
     picture = timeline_picture(replace(report(), steps=steps))
-    assert "no loss was seen" in [text.get_text() for text in picture.figure.axes[0].texts]
+    assert "no loss was seen" in written(picture.figure.axes[0])
     assert picture.pixels().shape[2] == 3
 
 
@@ -162,8 +162,7 @@ def test_the_map_shows_shares_where_they_are_known():
     np.testing.assert_array_equal(image.get_array().filled(np.nan), [[0.5, np.nan], [np.nan, np.nan]])
     assert [label.get_text() for label in axes.get_yticklabels()] == ["a", "b"]
     assert [label.get_text() for label in axes.get_xticklabels()] == ["1", "10"]
-    said = [text.get_text() for text in axes.texts]
-    assert said[:2] == ["50.0 %", "not known"]
+    assert written(axes)[:2] == ["50.0 %", "not known"]
 
 
 def test_of_many_layers_those_that_lose_most_are_drawn():
@@ -174,7 +173,7 @@ def test_of_many_layers_those_that_lose_most_are_drawn():
     labels = [label.get_text() for label in axes.get_yticklabels()]
     assert len(labels) == MOST_ROWS
     assert all(label.startswith("…") and len(label) <= 34 for label in labels)
-    assert "the 24 that lose most, of 60 layers" in [text.get_text() for text in axes.texts]
+    assert "the 24 that lose most, of 60 layers" in written(axes)
 
 
 def test_steps_without_layers_are_drawn_alone():
@@ -185,43 +184,20 @@ def test_steps_without_layers_are_drawn_alone():
 # --- the page
 
 
-class Outline(HTMLParser):
-    """What of a page somebody meets who cannot see it."""
-
-    def __init__(self, html):
-        super().__init__()
-        self.tags, self.attributes = [], []
-        self.feed(html)
-
-    def handle_starttag(self, tag, attrs):
-        self.tags.append(tag)
-        self.attributes.append((tag, dict(attrs)))
-
-    def all(self, tag):
-        return [attributes for each, attributes in self.attributes if each == tag]
-
-
 @pytest.fixture(scope="module")
 def page():
     return views.audit_page(report())
 
 
 def test_the_page_stands_alone(page):
-    outline = Outline(page)
     assert page.startswith("<!doctype html>")
-    assert {"script", "link", "iframe"}.isdisjoint(outline.tags)
-    assert all(image["src"].startswith("data:image/png;base64,") for image in outline.all("img"))
+    assert '<html lang="en"' in page
+    assert not re.search(r"<(script|link|iframe)\b", page)
+    images = re.findall("<img [^>]*>", page)
+    assert images
+    assert all('src="data:image/png;base64,' in each and '." class=' in each for each in images)
     loaded = re.sub(r'base64,[^"]+|<a href="https://[^"]+"', "", page)  # a link is followed only when asked
     assert not re.search(r"https?://|url\(|@import", loaded)
-
-
-def test_the_page_can_be_read_aloud(page):
-    outline = Outline(page)
-    assert outline.all("html") == [{"lang": "en"}]
-    assert [tag for tag in outline.tags if re.fullmatch(r"h\d", tag)] == ["h1", *["h2"] * 8]
-    assert all(image["alt"].endswith(".") for image in outline.all("img"))
-    assert all(cell["scope"] in ("col", "row") for cell in outline.all("th"))
-    assert all(region["aria-label"] for region in outline.all("div") if region.get("role") == "region")
 
 
 def test_findings_come_before_pictures_and_those_before_their_tables(page):
@@ -251,7 +227,7 @@ def test_the_page_of_what_was_seen_so_far():
 def test_words_of_the_training_are_no_markup_on_the_page():
     layers = {"<i>x</i>": replace(report().layers["body"], name="<i>x</i>")}
     hostile = views.audit_page(replace(report(), of="<script>", ended="<b>", layers=layers))
-    assert {"script", "b", "i"}.isdisjoint(Outline(hostile).tags)
+    assert not re.search("<(script|b|i)>", hostile)
 
 
 # --- the findings alone

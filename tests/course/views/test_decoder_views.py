@@ -6,8 +6,8 @@ import pytest
 import torch
 
 from amp_lessons import decoder, formats
-from amp_lessons.course.material.decoder import PARTS, Arithmetic, Changes
-from amp_lessons.course.views import FewBitsView, PartsView, changes_by_name
+from amp_lessons.course.material.decoder import PARTS, Arithmetic
+from amp_lessons.course.views import FewBitsView, PartsView
 from amp_lessons.course.views.widgets.few_bits import GROUPS
 
 
@@ -94,17 +94,3 @@ def test_it_says_the_perplexity_of_weights_in_few_bits(few_bits, model, text, bi
 def test_its_curve_has_a_point_for_each_number_of_bits(few_bits):
     curve = few_bits.picture.figure.axes[0].lines[1]
     assert list(curve.get_xdata()) == [bits + 0.5 for bits in range(2, 9)]
-
-
-def test_changes_by_name_draws_each_and_says_which_are_largest():
-    found = {name: Changes(torch.tensor([0.001, low, high]), other) for name, low, high, other in CHANGES}
-    still = changes_by_name(found, dict(reversed(found.items())))
-    typical, largest, rest = (list(line.get_xdata()) for line in still.picture.figure.axes[0].lines)
-    assert rest == typical == pytest.approx([0.003, 0.002])
-    assert largest == pytest.approx([0.04, 0.5])
-    assert "typical change is 0.0030 (loss), the largest of all 0.50 (all but the router" in still.caption
-    assert still.caption.endswith("chosen with all but the router, replayed: 7.")
-    assert "loss 0.0030, 0.04, 0; all but the router, replayed 0.0020, 0.50, 7." in still.alt
-
-
-CHANGES = (("loss", 0.003, 0.04, 0), ("all but the router, replayed", 0.002, 0.5, 7))

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import errno
-
 import pytest
 
 from amp_lessons import interview, views
@@ -76,8 +74,6 @@ def test_the_first_answer_counts_if_it_comes_in_time():
     clock = Clock()
     drill = views.DrillView(seed=3, number=3, clock=clock)
     letters = "abcdefgh"
-    with pytest.raises(ValueError, match="press Start"):
-        drill.choose("a")
     clock.at += 500  # reading what comes is not answering it
     press(drill, "Start")
     assert drill._countdown.state["left_s"] == 50
@@ -121,14 +117,6 @@ def go_on(view):
         press(view, "Give up on the code")
 
 
-def test_nothing_runs_before_it_begins(mock):
-    assert mock.asked is None
-    with pytest.raises(ValueError, match="press Start"):
-        _ = mock.report
-    with pytest.raises(ValueError, match="no level 'junior'"):
-        views.MockInterview("junior")
-
-
 def test_it_is_the_interview_of_its_seed(mock):
     press(mock, "Start")
     assert mock.asked == interview.Mock("senior", 60, 1).asked
@@ -140,7 +128,9 @@ def test_it_is_the_interview_of_its_seed(mock):
     press(mock, "Next question")
     assert first.points[1] in mock.asked.text, "the point that was left out"
     assert "A model answer" not in mock._said.value
+    mock._clock.at += 600
     go_on(mock)
+    assert "asked with 50 minutes left" in mock._said.value
     assert "A model answer" in mock._said.value
     assert str(prose.as_html(first.answer)) in mock._said.value
 
@@ -180,18 +170,6 @@ def test_it_ends_in_a_report(mock):
     assert views.report_page(mock.report).count("<h2>") == 4
 
 
-def test_it_can_be_ended_early(mock):
-    press(mock, "Start")
-    go_on(mock)
-    press(mock, "End it here")
-    press(mock, "Go on")
-    assert mock.asked is not None
-    press(mock, "End it here")
-    press(mock, "Yes")
-    assert mock.asked is None
-    assert len(mock.report.turns) == 1
-
-
 def test_a_number_that_is_none_is_asked_for_again(mock):
     press(mock, "Start")
     while mock.asked.kind != "estimate":
@@ -207,57 +185,14 @@ def test_a_number_that_is_none_is_asked_for_again(mock):
 
 
 def test_code_is_handed_in_from_a_cell(mock):
-    with pytest.raises(ValueError, match="no code is asked for"):
-        mock.hand_in(None)
     press(mock, "Start")
     while mock.asked.kind != "code":
         go_on(mock)
     assert not mock.hand_in(lambda: None).passed
     assert mock.asked is not None
-    shown = mock._said.value
-    assert mock._said.value == shown
     assert mock.hand_in(mock.mock.exercise.solution).passed
     assert mock.asked is None
     assert "1 failed hand-in" in " ".join(str(mock.report).split())  # where its lines break hangs on the task
-
-
-def test_without_a_kernel_one_reads_what_it_is(mock):
-    bundle = mock._repr_mimebundle_()
-    assert "amp-lessons interview mock --level senior --seed 1" in bundle["text/markdown"]
-    assert "depends on what you say you covered" in str(mock.stand_in())
-
-
-def test_a_report_does_not_go_away_by_a_key_too_many(mock):
-    press(mock, "Start")
-    assert mock._file.layout.display == "none"
-    go_on(mock)
-    mock.end()
-    shown = mock._said.value
-    press(mock, "Start")
-    press(mock._anew, "Keep it")
-    assert (mock._said.value, mock.asked) == (shown, None)
-    press(mock, "Start")
-    press(mock._anew, "Begin anew")
-    assert mock.asked is not None
-
-
-def test_a_report_is_saved_whatever_the_view_is_called(mock, tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    press(mock, "Start")
-    go_on(mock)
-    mock.end()
-    press(mock._file, "Save the report to print it")
-    (saved,) = tmp_path.glob("*.html")
-    assert saved.read_text("utf-8") == views.report_page(mock.report)
-    assert str(saved) in mock._file._said.value
-    assert mock.save("mine.html") == tmp_path / "mine.html"
-    monkeypatch.setattr("amp_lessons._base.files.replace", _full)
-    press(mock._file, "Save the report to print it")
-    assert "is full" in mock._file._said.value
-
-
-def _full(path, content):
-    raise OSError(errno.ENOSPC, "No space left on device")
 
 
 def test_handing_in_leaves_the_keyboard_in_its_cell(mock, monkeypatch):
@@ -294,33 +229,6 @@ def test_a_model_answer_stands_below_its_own_question(mock):
     assert said.index("A model answer") < said.index(str(prose.as_html(mock.asked.text)))
 
 
-def test_the_clock_runs_from_begin_to_end(mock):
-    clock = mock._countdown
-    assert not clock.running
-    press(mock, "Start")
-    assert clock.state["left_s"] == 3600
-    mock._clock.at += 600
-    go_on(mock)
-    assert clock.state["left_s"] == 3000
-    assert "asked with 50 minutes left" in mock._said.value
-    press(mock, "End it here")
-    press(mock, "Yes")
-    assert not clock.running
-
-
-def test_a_page_that_is_opened_later_is_told_what_is_left(mock):
-    clock = mock._countdown
-    asks = {"asks": "what is left"}
-    clock._handle_custom_msg(asks, [])
-    assert not clock.running, "it has not begun"
-    press(mock, "Start")
-    before = clock.state
-    mock._clock.at += 90
-    clock._handle_custom_msg(asks, [])
-    assert clock.state["left_s"] == 3510
-    assert clock.state["set"] > before["set"]
-
-
 def test_a_number_without_a_unit_is_asked_for_without_one(mock):
     press(mock, "Start")
     drawn = interview.question("estimation.needed_scale")
@@ -343,7 +251,3 @@ def test_a_round_of_system_design_comes_in_stages():
         press(view, "Next question")
     assert all(f"<em>{stage.title.capitalize()}:</em>" in view._said.value for stage in stages)
     assert "<h4>To repeat</h4>" in view._said.value
-    assert views.report_page(view.report).startswith("<!doctype html>")
-    assert "amp-lessons interview design pretrain" in view._repr_mimebundle_()["text/markdown"]
-    with pytest.raises(KeyError, match="did you mean serve"):
-        views.DesignRound("serv")

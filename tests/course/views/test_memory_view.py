@@ -8,9 +8,10 @@ from amp_lessons import measure
 from amp_lessons._base.text.words import memory
 from amp_lessons.course.material import models
 from amp_lessons.course.views import MemoryView, activation_stack, step_memory
-from amp_lessons.course.views.widgets.memory import LAYERS_IN_VIEW, activations_picture, step_picture
+from amp_lessons.course.views.widgets.memory import LAYERS_IN_VIEW, memory_picture
 from amp_lessons.measure import Footprint, Saved
 from amp_lessons.measure.footprint import COMPUTED, MEASURED
+from tests.course.views.hands import written
 
 pytestmark = pytest.mark.slow
 
@@ -39,10 +40,6 @@ def bars(axes):
     return [rows[y] for y in sorted(rows)]
 
 
-def texts(axes):
-    return [text.get_text().strip() for text in axes.texts]
-
-
 def test_it_says_what_the_saved_tensor_hooks_count(view):
     view.network, view.precision = "perceptron", "fp16"
     wide = measure.saved_activation_bytes(PERCEPTRON, IMAGES)
@@ -58,7 +55,7 @@ def test_one_bar_per_layer_and_precision_adds_up_to_what_is_saved(view):
     expected = sum(sum(each.saved_bytes.values()) for each in view.footprints.values())
     assert sum(map(sum, bars(above))) == expected
     layers = {path or "the model's own forward()" for path in view.footprints["bf16"].saved_by_module()}
-    assert layers <= set(texts(above))
+    assert layers <= set(written(above))
 
 
 def test_the_whole_step_adds_up_to_the_peak(view):
@@ -66,7 +63,7 @@ def test_the_whole_step_adds_up_to_the_peak(view):
     below = view.picture.figure.axes[1]
     peaks = [each.peak_bytes for each in view.footprints.values()]
     assert list(map(sum, bars(below))) == peaks
-    assert {memory(peak) for peak in peaks} <= set(texts(below))
+    assert {memory(peak) for peak in peaks} <= set(written(below))
 
 
 def test_fewer_names_put_layers_together(view):
@@ -74,8 +71,8 @@ def test_fewer_names_put_layers_together(view):
     assert view.depth == 2
     view.depth = 1
     above = view.picture.figure.axes[0]
-    assert "perceptron" in texts(above)
-    assert "perceptron.0" not in texts(above)
+    assert "perceptron" in written(above)
+    assert "perceptron.0" not in written(above)
     expected = sum(sum(each.saved_bytes.values()) for each in view.footprints.values())
     assert sum(map(sum, bars(above))) == expected
 
@@ -134,17 +131,18 @@ def test_copies_of_weights_are_hatched_and_named():
 
 def test_of_many_layers_the_last_stand_together():
     saved = [Saved(f"layer{i}", torch.float32, 10, False) for i in range(LAYERS_IN_VIEW + 5)]
-    (axes,) = activations_picture({"fp32": footprint(saved)}, None).figure.axes
+    (axes,) = memory_picture({"fp32": footprint(saved)}, parts=("layers",)).figure.axes
     assert bars(axes)[-1] == [50]
-    assert "… 5 more" in texts(axes)
+    assert "… 5 more" in written(axes)
 
 
 def test_a_step_is_drawn_by_kind_with_the_peak_at_its_end():
     peak = {"parameters": 400, "workspace": 100, "saved activations": 500}
-    (axes,) = step_picture({"fp32": footprint(peak=peak), "fp16": footprint()}).figure.axes
+    footprints = {"fp32": footprint(peak=peak), "fp16": footprint()}
+    (axes,) = memory_picture(footprints, parts=("step",)).figure.axes
     assert bars(axes) == [[400, 500, 100], [400]]
     assert [bar.get_x() for bar in axes.patches] == [0, 400, 900, 0]
-    assert {"1000 bytes", "400 bytes"} <= set(texts(axes))
+    assert {"1000 bytes", "400 bytes"} <= set(written(axes))
 
 
 def test_nothing_saved_is_said_without_a_division():
@@ -158,12 +156,6 @@ def test_what_was_measured_is_marked():
         "[measured] Peak of the whole step, each bar at its own worst moment: 400 bytes"
     )
     assert "[measured]" not in step_memory({"fp32": footprint()})._repr_mimebundle_()["text/plain"]
-
-
-def test_without_a_kernel_there_is_a_picture_with_its_caption(view):
-    bundle = view._repr_mimebundle_()
-    assert bundle["text/plain"] == view.caption
-    assert bundle["image/png"]
 
 
 def test_what_the_figures_leave_out_is_said_once():

@@ -94,8 +94,3 @@ def test_the_questions_of_the_course_explain_every_choice():
         assert 2 <= len(q.choices) <= 4, id
         assert len({choice.text for choice in q.choices}) == len(q.choices), id
         assert all(len(choice.why.split()) >= 4 for choice in q.choices), id
-
-
-def test_the_right_answer_is_not_always_in_the_same_place():
-    places = [[choice.right for choice in q.choices].index(True) for q in questions().values()]
-    assert max(places.count(place) for place in set(places)) <= 0.6 * len(places)

@@ -1,9 +1,9 @@
-"""The views of what rounding does to updates, products and blocks."""
+"""The views of what rounding does to updates and blocks."""
 
 import pytest
 import torch
 
-from amp_lessons.course.views import OutlierView, UpdateView, product_errors
+from amp_lessons.course.views import OutlierView, UpdateView
 from amp_lessons.formats import BLOCK_FORMATS, FORMATS, per_tensor
 
 
@@ -25,17 +25,6 @@ def test_the_fp32_copy_arrives_at_the_rounded_exact_sum():
     exact = 1 + 300 * 2.0**-10
     assert f"1 plus 300 times 2⁻¹⁰ is {exact:.6g}." in view.caption
     assert f"fp32 copy {torch.tensor(exact).bfloat16().item():.6g}," in view.caption
-
-
-def test_product_errors_are_said_and_drawn():
-    errors = {("bf16", "fp32"): [0.0023, 0.0022], ("bf16", "bf16"): [0.005, 0.07]}
-    view = product_errors([16, 4096], errors)
-    assert view.caption == (
-        "From 16 to 4096 products per sum. "
-        "bf16 with sums in fp32: 0.23 % → 0.22 %; bf16 with sums in bf16: 0.5 % → 7 %."
-    )
-    drawn = [list(line.get_ydata()) for line in view.picture.figure.axes[0].lines]
-    assert drawn == list(errors.values())
 
 
 def normal_matrix():

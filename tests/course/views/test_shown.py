@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from html import unescape
-from html.parser import HTMLParser
 
 import ipywidgets
 import pytest
@@ -14,6 +13,7 @@ from IPython.core.formatters import DisplayFormatter
 from amp_lessons import views
 from amp_lessons.course import progress
 from amp_lessons.course.views.base.shown import WIDGET_VIEW, Arrival
+from tests.course.views.hands import readable
 
 MAKE = {
     "view": lambda: views.BitView("0.1", "fp16"),
@@ -68,15 +68,6 @@ def displayed(thing):
 def rules_of(shown):
     """Return the rules that a view, once on the page, puts there."""
     return [each.rules for each in shown.children if isinstance(each, Arrival)]
-
-
-def readable(html):
-    """Return the text of some HTML, without its style sheets."""
-    reader = HTMLParser()
-    found = []
-    reader.handle_data = lambda text: found.append(text) if reader.get_starttag_text() != "<style>" else None
-    reader.feed(html)
-    return " ".join(" ".join(found).split())
 
 
 def test_where_there_is_no_page_one_output_holds_everything(shown, outputs, no_page):

@@ -185,10 +185,17 @@ def dropdown(label: str, options: list[Any], value: Any) -> ipywidgets.Dropdown:
     )
 
 
-def button(text: str, hint: str = "") -> ipywidgets.Button:
-    """Return a push button that is as wide as its text."""
+def button(text: str, hint: str, pressed: Callable[[], object]) -> ipywidgets.Button:
+    """Return a push button that is as wide as its text, and calls ``pressed``."""
     layout = {"width": "auto", "max_width": _AS_WIDE_AS_THE_PAGE}
-    return ipywidgets.Button(description=text, tooltip=hint, layout=layout)
+    made = ipywidgets.Button(description=text, tooltip=hint, layout=layout)
+    made.on_click(lambda _: pressed())
+    return made
+
+
+def checkbox(words: str, value: bool = False) -> ipywidgets.Checkbox:
+    """Return a box to tick that is as wide as its words."""
+    return ipywidgets.Checkbox(description=words, value=value, indent=False, layout={"width": "auto"})
 
 
 def row(*controls: ipywidgets.Widget) -> ipywidgets.HBox:
@@ -206,10 +213,8 @@ class AreYouSure(ipywidgets.VBox):
         )
         self._confirmed = confirmed
         self._asked_by: ipywidgets.Widget | None = None
-        self._no = button(no)
-        agree = button(yes)
-        agree.on_click(lambda _: self._answer(True))
-        self._no.on_click(lambda _: self._answer(False))
+        self._no = button(no, "", lambda: self._answer(False))
+        agree = button(yes, "", lambda: self._answer(True))
         super().__init__([asked, row(agree, self._no)], layout={"display": "none"})
 
     def ask(self, asked_by: ipywidgets.Widget) -> None:

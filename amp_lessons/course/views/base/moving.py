@@ -7,10 +7,11 @@ move, and where they end is a few kilobytes of text: the browser paints the rest
 from __future__ import annotations
 
 import io
+import math
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import anywidget
 import numpy as np
@@ -22,9 +23,10 @@ from matplotlib.patches import Patch, PathPatch
 from matplotlib.path import Path as Outline
 
 from amp_lessons._base.drawing.picture import CAPTION_STYLE, SCROLLING_BOX, Picture
-from amp_lessons._base.drawing.style import PAPER_STYLE, house_style
+from amp_lessons._base.drawing.style import PAPER_STYLE, ZONES, house_style
 from amp_lessons.course.views.base.view import View
 
+P = TypeVar("P", bound=Picture)
 SVG_DPI = 72  # matplotlib writes SVG in points
 _COMMANDS = {Outline.MOVETO: "M%.2f %.2f", Outline.LINETO: "L%.2f %.2f", Outline.CLOSEPOLY: "Z"}
 
@@ -66,6 +68,14 @@ class MovingPage(anywidget.AnyWidget):
 
 class MovingView(View):
     """A view whose picture follows a slider: its ``moving`` artists must be patches of straight lines."""
+
+    _drawn: tuple[object, Any] | None = None
+
+    def picture_of(self, what: object, draw: Callable[[], P]) -> P:
+        """Return the picture that was drawn for ``what``, or let another be drawn, whose axes fit it."""
+        if self._drawn is None or self._drawn[0] != what:
+            self._drawn = what, draw()
+        return self._drawn[1]
 
     def new_page(self) -> MovingPage:
         """Return a page on which only outlines move."""
@@ -186,6 +196,62 @@ class MovingMark:
         to_axes = self._axes.transData + self._axes.transAxes.inverted()
         centres = to_axes.transform(np.reshape(points, (-1, 2)).astype(float))
         self.artist.set_path(_path([self._arms + centre for centre in centres] or [[(-1.0, -1.0)]]))
+
+
+Fates = Mapping[str, Mapping[int, int]]
+
+
+class FateBars:
+    """One bar per binade from ``2**low`` to ``2**high``, of parts that can be moved.
+
+    The outermost bars also count what lies beyond them.
+    """
+
+    def __init__(self, axes: Axes, low: int, high: int, seen: float = 0.0) -> None:
+        """Draw bars of no height; what overflows will be as high as this part of the tallest, at least."""
+        self._low, self._high, self._seen = low, high, seen
+        edges, nothing = np.arange(low, high + 1), np.zeros(high - low)
+        self._parts = {
+            fate: axes.stairs(
+                nothing, edges, fill=True, facecolor=zone.colour, edgecolor="white", hatch=zone.hatch
+            )
+            for fate, zone in ZONES.items()
+        }
+        self.artists = [*self._parts.values()]
+
+    def name(self, axes: Axes, **names: str) -> None:
+        """Draw a legend above ``axes``; ``names`` are those of fates that are called otherwise here."""
+        labels = [names.get(fate, zone.name) for fate, zone in ZONES.items()]
+        axes.legend(
+            self.artists,
+            labels,
+            loc="lower left",
+            bbox_to_anchor=(-0.01, 1),
+            ncols=len(labels),
+            handlelength=1.4,
+        )
+
+    def update(self, fates: Fates, total: int, shift: float = 0) -> np.ndarray:
+        """Move the bars to these counts, in % of ``total``, and return how high they are.
+
+        Binades are moved ``shift`` to the right.
+        """
+        shares = {fate: self._shares(fates.get(fate, {}), total, shift) for fate in self._parts}
+        lost, least = shares["overflowed"], self._seen * max(map(np.max, shares.values()))
+        shares["overflowed"] = np.where(lost > 0, np.maximum(lost, least), 0)
+        floor = np.zeros(self._high - self._low)
+        for fate, part in self._parts.items():
+            top = floor + shares[fate]
+            part.set_data(top, baseline=floor)  # type: ignore[arg-type]
+            floor = top
+        return floor
+
+    def _shares(self, counts: Mapping[int, int], total: int, shift: float) -> np.ndarray:
+        shares = np.zeros(self._high - self._low)
+        for binade, count in counts.items():
+            column = min(max(math.floor(binade + shift), self._low), self._high - 1) - self._low
+            shares[column] += 100 * count / max(total, 1)
+        return shares
 
 
 def _path(lines: Any) -> Outline:

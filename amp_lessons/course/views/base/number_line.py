@@ -1,23 +1,24 @@
 """The number line of a format, drawn the same way wherever it appears.
 
-Its four zones, powers of two along it, bars over its binades, and dtypes as chips in their colours.
+Its four zones, powers of two along it, and dtypes as chips in their colours.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Sequence
 from typing import Any
 
-import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.axis import Axis
 from matplotlib.text import Text
 from matplotlib.ticker import FuncFormatter, MultipleLocator, NullLocator
 
-from amp_lessons._base.drawing.style import INK, QUIET, SMALL, ZONES, dtype_colour
+from amp_lessons._base.drawing.style import GRID, INK, QUIET, SMALL, ZONES, dtype_colour
 from amp_lessons._base.text.words import power
 from amp_lessons.formats import FloatFormat
+
+LEAST_ERROR = 1e-8  # that is drawn, where errors are of sums in fp32
 
 
 def zone_edges(number_format: FloatFormat) -> tuple[float, float, float]:
@@ -61,10 +62,25 @@ def draw_zones(
             axes.axvline(edge, color=QUIET, lw=0.8)
 
 
+def two_to(exponent: int) -> str:
+    """Return a power of two and what it is: ``2¹⁰ = 1,024``."""
+    return f"{power(2, exponent)} = {2**exponent:,}"
+
+
 def powers_of_ten(axis: Axis) -> None:
     """Label a logarithmic axis with powers of ten, all of them written alike."""
     axis.set_minor_locator(NullLocator())
     axis.set_major_formatter(FuncFormatter(lambda value, _: power(10, round(math.log10(value)))))
+
+
+def errors_by_count(axes: Axes, counts: Sequence[int], most: float, margin: float) -> None:
+    """Make axes of relative errors up to ``most`` over ``counts`` that double, both logarithmic."""
+    axes.set(xscale="log", yscale="log", ylim=(LEAST_ERROR, most))
+    axes.set_xlim(counts[0] / margin, counts[-1] * margin)
+    axes.set_xticks(counts, [f"{count:,}" for count in counts], fontsize=9)
+    axes.xaxis.set_minor_locator(NullLocator())
+    powers_of_ten(axes.yaxis)
+    axes.grid(color=GRID)
 
 
 def powers_of_two(axes: Axes, step: int = 4, clipped: tuple[int, int] | None = None) -> None:
@@ -78,62 +94,6 @@ def powers_of_two(axes: Axes, step: int = 4, clipped: tuple[int, int] | None = N
     axes.xaxis.set_major_formatter(
         FuncFormatter(lambda exponent, _: f"${sign.get(round(exponent), '')}2^{{{round(exponent)}}}$")
     )
-
-
-Fates = Mapping[str, Mapping[int, int]]
-
-
-class FateBars:
-    """One bar per binade from ``2**low`` to ``2**high``, of parts that can be moved.
-
-    The outermost bars also count what lies beyond them.
-    """
-
-    def __init__(self, axes: Axes, low: int, high: int, seen: float = 0.0) -> None:
-        """Draw bars of no height; what overflows will be as high as this part of the tallest, at least."""
-        self._low, self._high, self._seen = low, high, seen
-        edges, nothing = np.arange(low, high + 1), np.zeros(high - low)
-        self._parts = {
-            fate: axes.stairs(
-                nothing, edges, fill=True, facecolor=zone.colour, edgecolor="white", hatch=zone.hatch
-            )
-            for fate, zone in ZONES.items()
-        }
-        self.artists = [*self._parts.values()]
-
-    def name(self, axes: Axes, **names: str) -> None:
-        """Draw a legend above ``axes``; ``names`` are those of fates that are called otherwise here."""
-        labels = [names.get(fate, zone.name) for fate, zone in ZONES.items()]
-        axes.legend(
-            self.artists,
-            labels,
-            loc="lower left",
-            bbox_to_anchor=(-0.01, 1),
-            ncols=len(labels),
-            handlelength=1.4,
-        )
-
-    def update(self, fates: Fates, total: int, shift: float = 0) -> np.ndarray:
-        """Move the bars to these counts, in % of ``total``, and return how high they are.
-
-        Binades are moved ``shift`` to the right.
-        """
-        shares = {fate: self._shares(fates.get(fate, {}), total, shift) for fate in self._parts}
-        lost, least = shares["overflowed"], self._seen * max(map(np.max, shares.values()))
-        shares["overflowed"] = np.where(lost > 0, np.maximum(lost, least), 0)
-        floor = np.zeros(self._high - self._low)
-        for fate, part in self._parts.items():
-            top = floor + shares[fate]
-            part.set_data(top, baseline=floor)  # type: ignore[arg-type]
-            floor = top
-        return floor
-
-    def _shares(self, counts: Mapping[int, int], total: int, shift: float) -> np.ndarray:
-        shares = np.zeros(self._high - self._low)
-        for binade, count in counts.items():
-            column = min(max(math.floor(binade + shift), self._low), self._high - 1) - self._low
-            shares[column] += 100 * count / max(total, 1)
-        return shares
 
 
 def draw_chip(axes: Axes, x: float, y: float, name: str, **text_style: Any) -> Text:

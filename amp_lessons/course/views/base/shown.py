@@ -145,15 +145,22 @@ class Shown(ipywidgets.VBox):
         """Return as HTML what there is to read without controls."""
         raise NotImplementedError
 
+    def stored(self) -> dict[str, str]:
+        """Return by mime type what is stored for readers without a kernel: ``text/plain`` at least."""
+        raise NotImplementedError
+
     def take_over(self, before: Any) -> None:
         """Go on where the learner left ``before``, a view of this kind that began as this one does."""
         again.copy_controls(before, self, Shown)
 
     def _repr_mimebundle_(self, **kwargs: Any) -> dict[str, Any]:
-        """Return the reference to the live widget; each view adds what can be read without it."""
-        if self.comm is None:  # closed
-            return {"text/plain": repr(self)}
-        return {WIDGET_VIEW: {"version_major": 2, "version_minor": 0, "model_id": self.model_id}}
+        """Return the reference to the live widget, if it was not closed, and what can be read without it."""
+        if self.comm is None:
+            return self.stored()
+        return {
+            WIDGET_VIEW: {"version_major": 2, "version_minor": 0, "model_id": self.model_id},
+            **self.stored(),
+        }
 
     def _ipython_display_(self, **kwargs: Any) -> None:
         """Publish what stands in, and the controls; without a page IPython takes the bundle instead."""
@@ -170,7 +177,7 @@ class Shown(ipywidgets.VBox):
     def renew_stand_in(self) -> None:
         """Publish anew what stands in, where it is on a page: tomorrow it shall say what was done today."""
         if self._published and self.comm is not None:
-            plain = self._repr_mimebundle_()["text/plain"]
+            plain = self.stored()["text/plain"]
             publish({"text/html": self._hiding_controls(), "text/plain": plain}, self._stand_in, anew=True)
 
     def _hiding_controls(self) -> Markup:

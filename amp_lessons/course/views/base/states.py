@@ -165,14 +165,11 @@ _OF_LISTS = ("description", "_options_labels", "disabled")
 def shown(widget: ipywidgets.Widget) -> State:
     """Return what of a widget reaches the page."""
     is_list = isinstance(widget, ipywidgets.Dropdown)
-    state = {name: getattr(widget, name) for name in (_OF_LISTS if is_list else _own(widget))}
+    own = [name for name in widget.keys if not name.startswith("_") and name not in _NOT_SHOWN]
+    state = {name: getattr(widget, name) for name in (_OF_LISTS if is_list else own)}
     index = {"index": Axis(widget).position} if is_list else {}
     display = {"display": widget.layout.display or ""} if hasattr(widget, "layout") else {}
     return state | index | display
-
-
-def _own(widget: ipywidgets.Widget) -> list[str]:
-    return [name for name in widget.keys if not name.startswith("_") and name not in _NOT_SHOWN]
 
 
 def page_shown(view: View) -> State | None:

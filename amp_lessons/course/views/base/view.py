@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import base64
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any, ClassVar
 
@@ -29,6 +29,7 @@ class View(Shown):
 
     on_pages: ClassVar[tuple[str, ...] | None] = None
     why_still: ClassVar[str] = ""
+    _held = False  # while several controls are set, one after the other
 
     def __init__(self, controls: Sequence[ipywidgets.Widget], alt: str) -> None:
         """Lay out ``controls`` above an empty picture; ``alt`` says in a phrase what the picture is of."""
@@ -74,9 +75,13 @@ class View(Shown):
 
     def turn_page(self) -> None:
         """Bring the page up to date with the picture, if there is one, and with the caption."""
-        self._page.value = self.stand_in()
+        self._page.value = self._drawn_html()
 
     def stand_in(self) -> Markup:
+        """Return what is on the page; a view that has more below its page adds that."""
+        return self._drawn_html()
+
+    def _drawn_html(self) -> Markup:
         """Return picture and caption, or the caption where there is no picture yet."""
         return self.page_html() if self._picture else sentence_html(self._caption)
 
@@ -111,6 +116,29 @@ class View(Shown):
         self._caption, self._mark, self._announced = superscripts(sentence), "", True
         self.turn_page()
 
+    def follow(self, draw: Callable[[], None], *controls: ipywidgets.Widget) -> None:
+        """Call ``draw`` whenever one of ``controls`` changes; what goes wrong is answered in words.
+
+        A view that draws once before it follows raises what is wrong with its arguments.
+        """
+
+        def changed(_change: object) -> None:
+            if not self._held:
+                with self.answering():
+                    draw()
+
+        for control in controls:
+            control.observe(changed, "value")
+
+    @contextmanager
+    def held(self) -> Iterator[None]:
+        """Let several controls change inside the block, and follow none of them."""
+        self._held = True
+        try:
+            yield
+        finally:
+            self._held = False
+
     @contextmanager
     def answering(self, field: Field | None = None) -> Iterator[None]:
         """Turn an error about the learner's input into words, so that the view lives on.
@@ -129,9 +157,12 @@ class View(Shown):
             if field is not None:
                 field.error = ""
 
-    def _repr_mimebundle_(self, **kwargs: Any) -> dict[str, Any]:
-        bundle = super()._repr_mimebundle_(**kwargs)
-        bundle["text/plain"] = f"{self._mark} {self._caption}".lstrip()
-        if self._picture is not None:
-            bundle["image/png"] = base64.b64encode(self._picture.png(self._caption)).decode()
-        return bundle
+    def stored(self) -> dict[str, str]:
+        """Return the caption as text, and the picture with it."""
+        return {"text/plain": f"{self._mark} {self._caption}".lstrip(), **self.stored_picture(self._caption)}
+
+    def stored_picture(self, caption: str) -> dict[str, str]:
+        """Return the picture as a PNG that carries ``caption``; nothing where there is none."""
+        if self._picture is None:
+            return {}
+        return {"image/png": base64.b64encode(self._picture.png(caption)).decode()}

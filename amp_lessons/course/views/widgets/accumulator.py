@@ -8,15 +8,15 @@ from functools import lru_cache
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
-from matplotlib.ticker import NullLocator
 
 from amp_lessons import fp8
+from amp_lessons._base.drawing.axes import BESIDE
 from amp_lessons._base.drawing.picture import Picture
-from amp_lessons._base.drawing.style import ACCENT, GRID, INK, PAPER, QUIET, ZONES, house_style
+from amp_lessons._base.drawing.style import ACCENT, INK, PAPER, QUIET, ZONES, house_style
 from amp_lessons._base.text.words import COMPUTED_MARK, relative
 from amp_lessons.course.views.base.controls import ControlValue, Slider, dropdown, row
 from amp_lessons.course.views.base.moving import MovingLines, MovingMark, MovingView
-from amp_lessons.course.views.base.number_line import powers_of_ten
+from amp_lessons.course.views.base.number_line import LEAST_ERROR, errors_by_count
 from amp_lessons.fp8 import Accumulation
 from amp_lessons.fp8.accumulators import FP32_BITS
 
@@ -54,16 +54,16 @@ class AccumulatorView(MovingView):
         self._sums = lru_cache(maxsize=None)(lambda name: fp8.long_sums(positive=SIGNS[name]))
         self._errors = lru_cache(maxsize=None)(lambda name, how: self._sums(name).errors(how))
         exponents = [length.bit_length() - 1 for length in self._sums(signs).lengths]
-        self._length = Slider("Inner dimension", exponents[0], exponents[-1], length, words=_power)
+        self._length = Slider(
+            "Inner dimension", exponents[0], exponents[-1], length, words=lambda power: f"{2**power:,}"
+        )
         self._bits = Slider("Accumulator", FEWEST_BITS, FP32_BITS, bits or FP32_BITS, words=_bits_words)
         self._interval = Slider("Promotion", _SHORTEST_INTERVAL, _NEVER, interval, words=_interval_words)
         self._signs = dropdown("products", list(SIGNS), signs)
         controls = [self._length, self._bits, self._interval, row(self._signs)]
         super().__init__(controls, alt="Relative error of sums of products against the inner dimension.")
-        self._drawn_for: str | None = None
         self._refresh()
-        for control in (self._length, self._bits, self._interval, self._signs):
-            control.observe(self._refresh, "value")
+        self.follow(self._refresh, self._length, self._bits, self._interval, self._signs)
 
     @property
     def accumulation(self) -> Accumulation:
@@ -80,17 +80,13 @@ class AccumulatorView(MovingView):
     def _error_of(self, accumulation: Accumulation) -> float:
         return self._errors(self.signs, accumulation)[self._sums(self.signs).lengths.index(2**self.length)]
 
-    def _refresh(self, _change: object = None) -> None:
+    def _refresh(self) -> None:
         self._interval.disabled = self.bits == FP32_BITS
-        picture = self._picture_of_signs()
+        picture = self.picture_of(self.signs, self._fixed_lines)
         picture.update(self._errors(self.signs, self.accumulation), 2**self.length)
         self.show(picture, self._caption_now(), mark=COMPUTED_MARK)
 
-    def _picture_of_signs(self) -> AccumulatorPicture:
-        """Return the picture that is there; draw another only where its fixed lines are for other sums."""
-        if isinstance(self.picture, AccumulatorPicture) and self._drawn_for == self.signs:
-            return self.picture
-        self._drawn_for = self.signs
+    def _fixed_lines(self) -> AccumulatorPicture:
         sums = self._sums(self.signs)
         fixed = {str(how): self._errors(self.signs, how) for how in (Accumulation(DEEPSEEK.bits), DEEPSEEK)}
         return AccumulatorPicture(
@@ -111,10 +107,6 @@ class AccumulatorView(MovingView):
         )
 
 
-def _power(exponent: int) -> str:
-    return f"{2**exponent:,}"
-
-
 def _bits_words(bits: int) -> str:
     if bits == FP32_BITS:
         return "fp32"
@@ -128,7 +120,7 @@ def _interval_words(exponent: int) -> str:
     return f"to fp32 every {2**exponent:,}{own}"
 
 
-LEAST_ERROR, MOST_ERROR = 1e-8, 1.5
+MOST_ERROR = 1.5
 _DASHES = ["-", (0, (4, 2)), (0, (1, 1.5))]
 
 
@@ -146,7 +138,8 @@ class AccumulatorPicture(Picture):
         with house_style():
             figure = Figure(figsize=(9, 3.8))
             axes = figure.add_axes((0.1, 0.14, 0.57, 0.82))
-            self._draw_axes(axes)
+            errors_by_count(axes, lengths, MOST_ERROR, margin=1.2)
+            axes.set(xlabel="inner dimension: products per sum", ylabel="relative error of the sums")
             for dashes, (name, errors) in zip(_DASHES, fixed.items(), strict=True):
                 axes.plot(lengths, errors, color=QUIET, ls=dashes, lw=1.8, label=name)
             name, length, error = reported
@@ -156,15 +149,6 @@ class AccumulatorPicture(Picture):
             self._mark = MovingMark(axes, facecolor=INK, edgecolor=PAPER)
             _explain(axes)
         super().__init__(figure, [self._line.artist, self._mark.artist])
-
-    def _draw_axes(self, axes: Axes) -> None:
-        axes.set(xscale="log", yscale="log", ylim=(LEAST_ERROR, MOST_ERROR))
-        axes.set_xlim(self._lengths[0] / 1.2, self._lengths[-1] * 1.2)
-        axes.set(xlabel="inner dimension: products per sum", ylabel="relative error of the sums")
-        axes.set_xticks(self._lengths, [f"{length:,}" for length in self._lengths], fontsize=9)
-        axes.xaxis.set_minor_locator(NullLocator())
-        powers_of_ten(axes.yaxis)
-        axes.grid(color=GRID)
 
     def update(self, errors: Sequence[float], length: int) -> None:
         """Move the line to ``errors``, one per length, and the mark to ``length`` on it."""
@@ -177,6 +161,4 @@ def _explain(axes: Axes) -> None:
     """Name the lines beside the picture, those first that move."""
     picked = Line2D([], [], color=ACCENT, lw=3, marker="D", ms=8, mfc=INK, mec=PAPER, label="what you picked")
     drawn, _ = axes.get_legend_handles_labels()
-    axes.legend(
-        handles=[picked, *drawn], loc="center left", bbox_to_anchor=(1.01, 0.5), handlelength=2.6, fontsize=9
-    )
+    axes.legend(handles=[picked, *drawn], **BESIDE, handlelength=2.6, fontsize=9)

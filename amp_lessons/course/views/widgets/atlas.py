@@ -11,6 +11,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from amp_lessons import autocast
+from amp_lessons._base.drawing.axes import sheet
 from amp_lessons._base.drawing.picture import Picture, sentence_html
 from amp_lessons._base.drawing.style import (
     INK,
@@ -52,8 +53,7 @@ class AtlasView(View):
         controls = [self._search, self._rule, self._device, self._differing]
         super().__init__([row(*controls)], alt="Table.")
         self._refresh()
-        for control in controls:
-            control.observe(lambda _: self._refresh(), "value")
+        self.follow(self._refresh, *controls)
 
     @property
     def found(self) -> tuple[autocast.Operation, ...]:
@@ -152,10 +152,7 @@ def _table_picture(
     lines = 1 + len(rows) + bool(last)
     with house_style():
         figure = Figure(figsize=(9, max(0.27 * lines, 0.6)))
-        axes = figure.add_axes((0.01, 0, 0.98, 1))
-        axes.set_axis_off()
-        axes.set_xlim(0, 1)
-        axes.set_ylim(lines, 0)
+        axes = sheet(figure, 1, lines, (0.01, 0, 0.98, 1))
         for line, (name, words) in enumerate([("operation", columns), *rows]):
             _draw_line(axes, line, name, words, bold=line == 0)
         axes.text(0.005, lines - 0.5, last, va="center", color=QUIET)

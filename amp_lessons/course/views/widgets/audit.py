@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-from typing import Any
 
 import ipywidgets
 from markupsafe import Markup
@@ -54,7 +53,6 @@ class AuditView(View):
         """Show what ``audit.watch`` gives, or its report. Raises TypeError for anything else."""
         self._audit = audit
         self._report: Report = report_of(audit)
-        self._quiet = False
         self._next_s = 0.0
         self._format = dropdown("format", [AS_TRAINED], AS_TRAINED)
         self._by = dropdown("lost", list(_BY), "norm")
@@ -65,8 +63,7 @@ class AuditView(View):
         super().__init__(
             [self._findings, self._choices], alt="Loss and loss scale by step, and what each layer loses."
         )
-        for choice in choices:
-            choice.observe(lambda _: self._draw(), "value")
+        self.follow(self._draw, *choices)
         self.refresh()
         if isinstance(audit, Seen):
             audit.listen(self._stepped, at_end=self.refresh)
@@ -90,44 +87,36 @@ class AuditView(View):
         """Offer the formats and layers that have been seen, and keep what was chosen."""
         formats = [(say_format(self._report, name), name) for name in formats_of(self._report)]
         layers = [ALL_LAYERS, *self._report.layers]
-        self._quiet = True
-        _set_options(self._format, formats or [(AS_TRAINED, AS_TRAINED)])
-        _set_options(self._layer, [(name, name) for name in layers])
-        self._quiet = False
+        with self.held():
+            _set_options(self._format, formats or [(AS_TRAINED, AS_TRAINED)])
+            _set_options(self._layer, [(name, name) for name in layers])
 
     def _draw(self, announced: bool = True) -> None:
-        if self._quiet:
-            return
         self._findings.value = _findings_html(self._entries())
         layer = "" if self.layer == ALL_LAYERS else self.layer
         self._choices.layout.display = "" if self._report.steps else "none"
         if not self._report.steps:
-            self.say(f"{self._report.headline}{self._to_come()}.")
+            to_come = (
+                " yet; with the first one the picture comes here" if isinstance(self._audit, Seen) else ""
+            )
+            self.say(f"{self._report.headline}{to_come}.")
             return
         caption = describe(self._report, self.number_format, self.by, layer)
         picture = audit_picture(self._report, self.number_format, self.by, layer)
         self.show(picture, caption, mark=MEASURED_MARK, announced=announced)
 
-    def _to_come(self) -> str:
-        """Show, before the training has taken a step, where its picture will be."""
-        return " yet; with the first one the picture comes here" if isinstance(self._audit, Seen) else ""
-
     def _entries(self) -> tuple[Entry, ...]:
         return tuple(map(entry_of, self._report.findings))
 
-    def turn_page(self) -> None:
-        """Bring the page up to date; the findings have a place of their own there."""
-        self._page.value = super().stand_in()
-
     def stand_in(self) -> Markup:
-        """Return the findings too: where there are no controls, nothing else holds them."""
+        """Return the findings too, which have a place of their own above the page."""
         return Markup("{}{}").format(_findings_html(self._entries()), super().stand_in())
 
-    def _repr_mimebundle_(self, **kwargs: Any) -> dict[str, Any]:
-        bundle = super()._repr_mimebundle_(**kwargs)
+    def stored(self) -> dict[str, str]:
+        """Return the findings as text, too."""
+        stored = super().stored()
         lines = [line for each in self._entries() for line in each.lines()]
-        bundle["text/plain"] = "\n".join([bundle["text/plain"], *lines])
-        return bundle
+        return {**stored, "text/plain": "\n".join([stored["text/plain"], *lines])}
 
 
 def _findings_html(entries: tuple[Entry, ...]) -> Markup:

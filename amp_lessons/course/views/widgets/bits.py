@@ -19,6 +19,7 @@ from matplotlib.axes import Axes
 from matplotlib.collections import PolyCollection
 from matplotlib.figure import Figure
 
+from amp_lessons._base.drawing.axes import sheet
 from amp_lessons._base.drawing.picture import Picture
 from amp_lessons._base.drawing.style import (
     ACCENT,
@@ -105,7 +106,7 @@ class BitView(View):
         self._understand(str(typed))
         self._row.observe(self._bit_flipped, "bits")
         self._field.observe(self._number_typed, "value")
-        self._format.observe(self._format_changed, "value")
+        self.follow(self._format_changed, self._format)
 
     @property
     def code(self) -> int:
@@ -147,7 +148,7 @@ class BitView(View):
             with self.answering(self._field):
                 self._understand(change["new"])
 
-    def _format_changed(self, _change: object) -> None:
+    def _format_changed(self) -> None:
         self._take(self._value, FORMATS[self.format].encode(self._value), self._understood)
 
     def _understand(self, text: str) -> None:
@@ -165,10 +166,10 @@ class BitView(View):
         picture = bits_picture(list(found.values()), found[self.format], value)
         self.show(picture, describe(found[self.format], value, self._text))
 
-    def _repr_mimebundle_(self, **kwargs: Any) -> dict[str, Any]:
-        bundle = super()._repr_mimebundle_(**kwargs)
-        bundle["text/plain"] = "\n".join([self.caption, *map(_line, self.representations.values())])
-        return bundle
+    def stored(self) -> dict[str, str]:
+        """Return a line for each format as text, too."""
+        lines = map(_line, self.representations.values())
+        return {**super().stored(), "text/plain": "\n".join([self.caption, *lines])}
 
 
 def _line(representation: Representation) -> str:
@@ -300,8 +301,7 @@ def _figure(
     height = layout.top + layout.row * (len(representations) + 0.4)
     with house_style():
         figure = Figure(figsize=(layout.width, height))
-        axes = figure.add_axes((0, 0, 1, 1), xlim=(0, layout.width), ylim=(height, 0))
-        axes.set_axis_off()
+        axes = sheet(figure, layout.width, height)
         _draw_decoded(axes, chosen, layout)
         _draw_neighbours(axes, chosen, value, layout)
         _draw_header(axes, layout)

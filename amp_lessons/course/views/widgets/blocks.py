@@ -6,13 +6,15 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 from matplotlib.axes import Axes
+from matplotlib.colors import to_rgb
 from matplotlib.figure import Figure
 from torch import Tensor
 
 from amp_lessons._base.drawing.picture import Picture
 from amp_lessons._base.drawing.style import INK, QUIET, SMALL, ZONES, house_style
-from amp_lessons._base.text.words import power, relative, share
+from amp_lessons._base.text.words import relative, share
 from amp_lessons.course.views.base.controls import ControlValue, Slider
+from amp_lessons.course.views.base.number_line import two_to
 from amp_lessons.course.views.base.view import View
 from amp_lessons.formats import BLOCK_FORMATS, FORMATS, ScaledFormat, ScalingError, per_tensor, scaling_error
 
@@ -39,12 +41,12 @@ class OutlierView(View):
         self._matrix = matrix.detach().clone()
         self._place = (matrix.shape[0] // 2, matrix.shape[1] // 2)
         self._formats = scaled_formats
-        self._slider = Slider("Outlier", 0, LARGEST_EXPONENT, exponent, words=_in_words)
+        self._slider = Slider("Outlier", 0, LARGEST_EXPONENT, exponent, words=two_to)
         super().__init__([self._slider], alt="Maps of a matrix: which elements each format turns into zero.")
         self._refresh()
-        self._slider.observe(self._refresh, "value")
+        self.follow(self._refresh, self._slider)
 
-    def _refresh(self, _change: object = None) -> None:
+    def _refresh(self) -> None:
         matrix = self._matrix
         matrix[self._place] = 2.0**self.exponent
         errors = {each.name: scaling_error(matrix, each) for each in self._formats}
@@ -53,12 +55,8 @@ class OutlierView(View):
         )
         self.show(
             outlier_picture(errors, self._place),
-            f"One element of {matrix.numel():,} is {_in_words(self.exponent)}. These become zero: {words}.",
+            f"One element of {matrix.numel():,} is {two_to(self.exponent)}. These become zero: {words}.",
         )
-
-
-def _in_words(exponent: int) -> str:
-    return f"{power(2, exponent)} = {2**exponent:,}"
 
 
 HEIGHT_IN, PANEL_IN, GAP_IN = 3.25, 2.0, 0.2
@@ -81,17 +79,13 @@ def outlier_picture(errors: Mapping[str, ScalingError], outlier: tuple[int, int]
 
 
 def _draw_map(axes: Axes, lost: np.ndarray, outlier: tuple[int, int]) -> None:
-    colours = np.array([ZONES["normal"].tint, _rgb(ZONES["underflowed"].colour)])
+    colours = np.array([ZONES["normal"].tint, to_rgb(ZONES["underflowed"].colour)])
     axes.imshow(colours[lost.astype(int)], interpolation="nearest")
     axes.set(xticks=[], yticks=[])
     axes.spines[["top", "right"]].set_visible(True)
     row, column = outlier
     axes.plot([column], [row], marker="o", ms=11, mfc="none", mec=INK, mew=1.5)
     axes.plot([column], [row], marker="s", ms=2.5, color=INK)  # the ring holds its neighbours as well
-
-
-def _rgb(colour: str) -> tuple[float, ...]:
-    return tuple(int(colour[i : i + 2], 16) / 255 for i in (1, 3, 5))
 
 
 def _describe(axes: Axes, error: ScalingError) -> None:

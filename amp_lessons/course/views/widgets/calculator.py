@@ -10,8 +10,9 @@ from matplotlib.figure import Figure
 from torch import nn
 
 from amp_lessons import parallel
+from amp_lessons._base.drawing.axes import leave_to_bars, write_beside
 from amp_lessons._base.drawing.picture import Picture
-from amp_lessons._base.drawing.style import GRID, INK, KIND_COLOURS, SMALL, ZONES, house_style
+from amp_lessons._base.drawing.style import INK, KIND_COLOURS, SMALL, ZONES, house_style
 from amp_lessons._base.text.nearest import did_you_mean
 from amp_lessons._base.text.words import memory
 from amp_lessons.course.bench.calculator import (
@@ -106,9 +107,8 @@ class CalculatorView(View):
         controls += [self._ranks, self._strategy]
         super().__init__([row(*controls)], alt="Bars of the memory of a training step.")
         self._ask()
-        self._model.observe(self._model_chosen, "value")
-        for control in controls[1:]:
-            control.observe(self._ask, "value")
+        self.follow(self._model_chosen, self._model)
+        self.follow(self._ask, *controls[1:])
 
     @property
     def footprint(self) -> Footprint | None:
@@ -125,7 +125,7 @@ class CalculatorView(View):
     @property
     def strategy(self) -> str:
         """How the ranks share the model, one of ``parallel.STAGES``; "zero3" is what "fsdp2" does too."""
-        return _names()[self._strategy.value]
+        return next(name for name, stage in parallel.STAGES.items() if stage == self._strategy.value)
 
     @strategy.setter
     def strategy(self, strategy: str) -> None:
@@ -135,18 +135,18 @@ class CalculatorView(View):
         """Wait until the page shows the answer to the latest choice."""
         self._latest.wait()
 
-    def _model_chosen(self, _change: object) -> None:
-        self._fill_in(None, None)
+    def _model_chosen(self) -> None:
+        with self.held():  # the fields change one by one, and only all of them make a step
+            self._fill_in(None, None)
         self._ask()
 
     def _fill_in(self, batch: int | str | None, size: int | str | None) -> None:
         """Put into the fields what the chosen model is usually trained with, and name its size."""
-        subject, self._is_filling = self._subject, True
+        subject = self._subject
         self._batch.value = str(subject.batch if batch is None else batch)
         self._size.label = subject.size_name or "size"
         self._size.disabled = not subject.size_name
         self._size.value = str(subject.size if size is None else size) if subject.size_name else ""
-        self._is_filling = False
 
     @property
     def is_outdated(self) -> bool:
@@ -157,9 +157,7 @@ class CalculatorView(View):
     def _subject(self) -> Subject:
         return self._subjects[self.model]
 
-    def _ask(self, _change: object = None) -> None:
-        if self._is_filling:  # the fields change one by one, and only all of them make a step
-            return
+    def _ask(self) -> None:
         self._step = self._footprint = self._largest = None
         if not self._understood():
             self.turn_page()  # the picture is of an earlier choice, and is faded
@@ -199,9 +197,10 @@ class CalculatorView(View):
             return sentence
         return f"{describe(self._step, self._footprint, self.gpu)} {sentence}"
 
-    def _repr_mimebundle_(self, **kwargs: Any) -> dict[str, Any]:
+    def stored(self) -> dict[str, str]:
+        """Return the final answer."""
         self.wait()
-        return super()._repr_mimebundle_(**kwargs)
+        return super().stored()
 
 
 def _answers(asked: TrainingStep, gpu: str, ticket: Ticket) -> Iterator[Footprint | LargestBatch]:
@@ -228,14 +227,9 @@ def _say_fit(peak_bytes: int, gpu: str) -> str:
     usable = GPUS[gpu].usable_bytes
     fits = "fits into" if peak_bytes <= usable else "does not fit into"
     room = f"the {memory(usable)} that {gpu} has for tensors, after some {memory(CONTEXT_BYTES)} for itself"
-    tight = (
-        ", but so tightly that kernels may not find room to work in" if _is_tight(peak_bytes, usable) else ""
-    )
+    is_tight = (1 - _TIGHT) * usable < peak_bytes <= usable
+    tight = ", but so tightly that kernels may not find room to work in" if is_tight else ""
     return f"It {fits} {room}{tight}."
-
-
-def _is_tight(peak_bytes: int, usable_bytes: int) -> bool:
-    return (1 - _TIGHT) * usable_bytes < peak_bytes <= usable_bytes
 
 
 def _in_words(asked: TrainingStep) -> str:
@@ -259,11 +253,6 @@ def _stage(strategy: str) -> int:
     return parallel.STAGES[strategy]
 
 
-def _names() -> dict[int, str]:
-    """Return the first name of each stage."""
-    return {stage: name for name, stage in reversed(parallel.STAGES.items())}
-
-
 def _say_largest(found: LargestBatch) -> str:
     if not found.batch:
         return "Not even a batch of 1 fits."
@@ -284,7 +273,7 @@ def calculator_picture(found: Footprint, gpu: str, usable_bytes: int, ranks: int
         above = figure.add_axes((_LEFT, 1 - 0.72 / height, _RIGHT - _LEFT, 0.42 / height))
         below = figure.add_axes((_LEFT, 0.1 / height, _RIGHT - _LEFT, 0.26 * len(kinds) / height))
         _draw_whole(above, found, gpu, usable_bytes)
-        _label(above, 0, "peak of the step" if ranks == 1 else f"peak, each of {ranks:,}")
+        write_beside(above, 0, "peak of the step" if ranks == 1 else f"peak, each of {ranks:,}", 0.01)
         _draw_kinds(below, kinds, found)
         below.set_xlim(above.get_xlim())  # one scale, so that the parts add up to the whole
     return Picture(figure)
@@ -297,13 +286,16 @@ def _draw_whole(axes: Axes, found: Footprint, gpu: str, usable_bytes: int) -> No
     overflow = ZONES["overflowed"]
     if found.peak_bytes > usable_bytes:
         excess = found.peak_bytes - usable_bytes
-        style: dict[str, Any] = {
-            "facecolor": "none",
-            "edgecolor": overflow.colour,
-            "hatch": overflow.hatch,
-            "linewidth": 0,
-        }
-        axes.barh(0, excess, left=usable_bytes, height=0.8, **style)
+        axes.barh(
+            0,
+            excess,
+            left=usable_bytes,
+            height=0.8,
+            fc="none",
+            ec=overflow.colour,
+            hatch=overflow.hatch,
+            lw=0,
+        )
     if usable_bytes <= longest:
         axes.axvline(usable_bytes, color=INK, lw=1.4, ls=(0, (4, 2)), clip_on=False)
         side = "left" if usable_bytes < longest / 2 else "right"
@@ -316,7 +308,7 @@ def _draw_whole(axes: Axes, found: Footprint, gpu: str, usable_bytes: int) -> No
         )
     axes.set_ylim(-0.55, 0.7)
     axes.set_xlim(0, longest)
-    _bare(axes)
+    leave_to_bars(axes)
 
 
 def _draw_kinds(axes: Axes, kinds: list[str], found: Footprint) -> None:
@@ -324,17 +316,6 @@ def _draw_kinds(axes: Axes, kinds: list[str], found: Footprint) -> None:
         nbytes = found.at_peak[kind]
         axes.barh(y, nbytes, height=0.72, facecolor=KIND_COLOURS[kind])
         axes.text(nbytes, y, f" {memory(nbytes)}", va="center", fontsize=SMALL, color=INK)
-        _label(axes, y, kind)
+        write_beside(axes, y, kind, 0.01)
     axes.set_ylim(len(kinds) - 0.4, -0.6)
-    _bare(axes)
-
-
-def _label(axes: Axes, y: float, text: str) -> None:
-    axes.text(-0.01, y, text, ha="right", va="center", fontsize=9, transform=axes.get_yaxis_transform())
-
-
-def _bare(axes: Axes) -> None:
-    axes.set_xticks([])
-    axes.set_yticks([])
-    axes.spines["bottom"].set_visible(False)
-    axes.spines["left"].set_color(GRID)
+    leave_to_bars(axes)

@@ -12,6 +12,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, MaxNLocator
 
+from amp_lessons._base.drawing.axes import BESIDE, mark_not_finite
 from amp_lessons._base.drawing.picture import Picture, picture_html
 from amp_lessons._base.drawing.style import GRID, INK, STATUS_COLOURS, STROKES, ZONES, house_style
 from amp_lessons._base.text import prose
@@ -20,7 +21,6 @@ from amp_lessons.course import exercises, progress
 from amp_lessons.course.exercises import Finding, Hint, Report, SideBySide
 from amp_lessons.course.progress import ProgressError
 from amp_lessons.course.views.widgets.counting import count_again
-from amp_lessons.course.views.widgets.exercise import refresh_cards
 
 SAME_WITHIN = 0.02  # what 16-bit arithmetic in another order may well change
 
@@ -100,8 +100,7 @@ def check(exercise_id: str, attempt: Any, *, time_limit_s: float = 10.0) -> Chec
     except KeyboardInterrupt:
         raise CheckStopped from None
     checked = Checked(report, _next_hint(report))
-    refresh_cards(exercise_id)
-    count_again()
+    count_again(exercise_id)
     return checked
 
 
@@ -127,8 +126,11 @@ def _differ(comparison: SideBySide) -> bool:
 
 
 def _first_apart(comparison: SideBySide) -> int | None:
-    pairs = enumerate(zip(comparison.expected, comparison.yours, strict=False))
-    return next((index for index, pair in pairs if not _same(*pair)), None)
+    for index, (expected, yours) in enumerate(zip(comparison.expected, comparison.yours, strict=False)):
+        both_nan = expected != expected and yours != yours
+        if not both_nan and not math.isclose(expected, yours, rel_tol=SAME_WITHIN):
+            return index
+    return None
 
 
 def describe(comparison: SideBySide) -> str:
@@ -143,10 +145,6 @@ def describe(comparison: SideBySide) -> str:
     if len(expected) != len(yours):
         return f"{what}: yours ends at {comparison.index} {len(yours)}, not {len(expected)}{same}"
     return f"{what}: yours follows the expected one all the way."
-
-
-def _same(expected: float, yours: float) -> bool:
-    return (expected != expected and yours != yours) or math.isclose(expected, yours, rel_tol=SAME_WITHIN)
 
 
 LOG_FROM_RATIO = 100  # where linear axes would press the smaller values flat
@@ -174,13 +172,14 @@ def _draw_panel(axes: Axes, comparison: SideBySide) -> None:
     ):
         axes.plot(range(1, len(values) + 1), values, label=name, drawstyle=drawstyle, **stroke)
     _choose_scale(axes, comparison, powers)
-    _mark_lost(axes, comparison.yours)
+    colour = ZONES["overflowed"].colour
+    mark_not_finite(axes, comparison.yours, 0.94, color=colour, mec=INK, ms=7, label="yours: inf or nan")
     axes.xaxis.set_major_locator(MaxNLocator(integer=True))
     axes.set_xlim(0.5, max(len(comparison.expected), len(comparison.yours)) + 0.5)
     axes.set_xlabel(comparison.index)
     axes.set_title(comparison.quantity)
     axes.grid(axis="y", color=GRID)
-    axes.legend(loc="center left", bbox_to_anchor=(1.01, 0.5), handlelength=3.2)
+    axes.legend(**BESIDE, handlelength=3.2)
 
 
 def are_powers_of_two(values: Sequence[float]) -> bool:
@@ -195,13 +194,3 @@ def _choose_scale(axes: Axes, comparison: SideBySide, powers: bool) -> None:
     axes.set_yscale("log", base=2 if powers else 10)
     if powers:
         axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"$2^{{{round(math.log2(value))}}}$"))
-
-
-def _mark_lost(axes: Axes, values: Sequence[float]) -> None:
-    """Mark where the learner's value is inf or nan, which no curve can show."""
-    lost = [number for number, value in enumerate(values, start=1) if not math.isfinite(value)]
-    if lost:
-        top = [0.94] * len(lost)
-        where = axes.get_xaxis_transform()
-        colour = ZONES["overflowed"].colour
-        axes.plot(lost, top, "X", color=colour, mec=INK, ms=7, transform=where, label="yours: inf or nan")

@@ -16,9 +16,8 @@ from amp_lessons.course.exercises.report import rendering
 from amp_lessons.course.interview.code_rounds import CodeRound, RoundReport
 from amp_lessons.course.interview.code_tasks import TASKS, CodeTask, task
 from amp_lessons.course.views.base.code import code_html
-from amp_lessons.course.views.base.controls import AreYouSure, button, dropdown, focus, row, text_field
-from amp_lessons.course.views.base.countdown import Countdown
-from amp_lessons.course.views.widgets.rubric import told
+from amp_lessons.course.views.base.controls import button, dropdown, focus, row, text_field
+from amp_lessons.course.views.base.html import block, details, live_region, paragraphs
 from amp_lessons.course.views.widgets.under_a_clock import UnderAClock
 
 
@@ -38,29 +37,17 @@ class CodingRound(UnderAClock):
         self._seed, self._task_id, self._clock = seed, task_id, clock
         self.round: CodeRound | None = None
         self._minutes = dropdown("minutes", list(TASKS), minutes)
-        self._offer_start()
-        self._end = button("End the round", "show the report")
-        self._sure = AreYouSure("End the round, and see good code?", "Yes", "Go on", self.end)
-        self._end.on_click(lambda _: self._sure.ask(self._end))
-        over = "The time is over, and nothing ends: the report will say how much longer it took."
-        self._countdown = Countdown(lambda: max(0.0, self.round.left_s) if self.round else 0.0, over)
-        self._said, self._page, self._causes, self._hints, self._judged = (
-            ipywidgets.HTML() for _ in range(5)
-        )
-        self._hint = button("Hint", "the next one of three")
-        self._hint.on_click(lambda _: self.hint())
+        self._page, self._causes, self._hints, self._judged = (ipywidgets.HTML() for _ in range(4))
+        self._hint = button("Hint", "the next one of three", self.hint)
         self._pointed = text_field("a bug: line and cause", "", "12 c")
         self._pointed.observe(lambda change: self.point(change["new"]), "value")
         # The code needs the whole width; where one points stands between it and what may be wrong.
         answered = (self._page, self._pointed, self._judged, self._causes, row(self._hint), self._hints)
         self._work = ipywidgets.VBox(answered)
-        started = row(self._minutes, self._begin, self._end)
-        super().__init__(
-            [started, self._sure, self._anew, self._countdown, self._said, self._work, self._file],
-            layout={"max_width": "900px"},
-        )
-        self._show_running(False)
-        self._said.value = told(Markup("<p>{}</p>").format(self._what()))
+        end = "End the round", "End the round, and see good code?"
+        over = "The time is over, and nothing ends: the report will say how much longer it took."
+        super().__init__([self._minutes], [self._work], end=end, over=over)
+        self._show_work(False)
 
     @property
     def report(self) -> RoundReport:
@@ -68,17 +55,17 @@ class CodingRound(UnderAClock):
         return self._running().report
 
     @property
-    def _has_begun(self) -> bool:
-        return self.round is not None
+    def _begun(self) -> CodeRound | None:
+        return self.round
 
     def begin(self) -> None:
         """Begin, as the button does, or go on with a round that was left."""
         self._anew.hide()
         self.round = CodeRound(self._minutes.value, self._seed, self._task_id, self._clock)
         self._hints.value = self._judged.value = self._pointed.value = self._pointed.error = ""
-        self._show_running(True)
-        self._countdown.start()
-        self._said.value = told(_asked(self.round))
+        self._show_work(True)
+        self._run_clock(True)
+        self._said.value = live_region(_asked(self.round))
         self._page.value, self._causes.value = _page(self.round), _causes(self.round.task)
         if self.round.resumed:
             self._judge(self.round.standing)
@@ -87,7 +74,7 @@ class CodingRound(UnderAClock):
     def hint(self) -> None:
         """Show the next hint, as the button does."""
         said = Markup('<p style="{}">{}</p>').format(CAPTION_STYLE, prose.as_html(self._running().hint()))
-        self._hints.value = told(said)
+        self._hints.value = live_region(said)
 
     def point(self, answer: str) -> None:
         """Point at bugs of a review, ``12 c``, as typing into the field does."""
@@ -119,28 +106,25 @@ class CodingRound(UnderAClock):
 
     def _finish(self) -> None:
         report = self._running().end()
-        self._countdown.stop()
-        self._sure.hide()
-        self._show_running(False)
-        self._said.value = told(report.as_html() + _good_code(report.task))
+        self._run_clock(False)
+        self._show_work(False)
+        code = code_html(report.task.answer, "Good code"), paragraphs([prose.as_html(report.task.why)])
+        self._said.value = live_region(report.as_html(), details("Good code", *code))
 
     def _judge(self, *sentences: str) -> None:
         """Say what there is at the places that were pointed at, and how the review stands."""
-        said = Markup("").join(map(Markup("<p>{}</p>").format, sentences))
-        self._judged.value = told(said)
+        self._judged.value = live_region(paragraphs(sentences))
 
     def _running(self) -> CodeRound:
         if self.round is None:
             raise ValueError("the round has not begun: press Start")
         return self.round
 
-    def _show_running(self, running: bool) -> None:
-        self._begin.disabled, self._end.disabled = running, not running
+    def _show_work(self, running: bool) -> None:
         reviewing = running and self.round is not None and self.round.task.review is not None
         self._work.layout.display = "" if running else "none"
         for each in (self._pointed, self._judged, self._causes):
             each.layout.display = "" if reviewing else "none"
-        self._file.show(not running and self.round is not None)
 
     def _what(self) -> str:
         return (
@@ -161,13 +145,13 @@ def _asked(running: CodeRound) -> Markup:
         "<p>Write it in a cell of your own, and hand it in: <code>coding.hand_in({})</code>, where coding is "
         "what this view is called.</p>"
     ).format(names)
-    was_left = Markup("<p>This round was begun before: the clock goes on where it stood.</p>")
+    was_left = ["This round was begun before: the clock goes on where it stood."] * running.resumed
     seen = asked.seen
     return Markup('<p style="font-weight:600">{}</p>{}{}{}{}').format(
         asked.title,
-        was_left if running.resumed else "",
+        paragraphs(was_left),
         rendering.task_html(asked.text, asked.asks),
-        Markup("<p>A run of it shows:</p>") + Markup(seen._repr_mimebundle_()["text/html"]) if seen else "",
+        paragraphs(["A run of it shows:"]) + Markup(seen._repr_mimebundle_()["text/html"]) if seen else "",
         how,
     )
 
@@ -187,12 +171,4 @@ def _causes(asked: CodeTask) -> Markup:
     listed = Markup('<ol type="a" style="columns:2 320px;column-gap:40px;line-height:1.35">{}</ol>').format(
         items
     )
-    head = Markup("<p>What may be wrong, and most of it is not:</p>")
-    return Markup('<div style="{}">{}{}</div>').format(CAPTION_STYLE, head, listed)
-
-
-def _good_code(asked: CodeTask) -> Markup:
-    code = code_html(asked.answer, "Good code")
-    return Markup("<details><summary>Good code</summary>{}<p>{}</p></details>").format(
-        code, prose.as_html(asked.why)
-    )
+    return block(paragraphs(["What may be wrong, and most of it is not:"]), listed)

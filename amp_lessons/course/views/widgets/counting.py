@@ -11,14 +11,30 @@ from amp_lessons.course.views.base import shown
 from amp_lessons.course.views.base.shown import Shown
 
 
-class Counting(Shown):
-    """A view of what this learner has done. ``refresh`` counts it again."""
+class Open(Shown):
+    """A view of what this learner has done, which says it anew, by ``refresh``, when more is."""
 
-    _linked_as = ""  # the name of the output below, once it is there
+    exercise_id = ""  # of the one exercise that a view is about
 
     def refresh(self) -> None:
-        """Count again."""
+        """Say again what was done."""
         raise NotImplementedError
+
+    def refresh_from_now_on(self) -> None:
+        """Say what was done, and again whenever an exercise is checked or a question answered."""
+        self.refresh()
+        _OPEN.add(self)
+
+    def renew(self) -> None:
+        """Say again what was done, in what stands in for the view as well."""
+        self.refresh()
+        self.renew_stand_in()
+
+
+class Counting(Open):
+    """A view of all that this learner has done, with links below it."""
+
+    _linked_as = ""  # the name of the output below, once it is there
 
     def linked(self) -> str:
         """Return in markdown what stands below the view: there the page knows where links lead."""
@@ -38,22 +54,21 @@ class Counting(Shown):
         text = self.linked()
         shown.publish({"text/markdown": text, "text/plain": text}, self._linked_as, anew=anew)
 
-    def count_from_now_on(self) -> None:
-        """Count, and again whenever an exercise is checked or a question answered."""
-        self.refresh()
-        _OPEN.add(self)
+    def renew(self) -> None:
+        """Count again, and publish anew what has links."""
+        super().renew()
+        if self._linked_as:
+            self.publish_linked(anew=True)
 
 
-_OPEN: weakref.WeakSet[Counting] = weakref.WeakSet()
+_OPEN: weakref.WeakSet[Open] = weakref.WeakSet()
 
 
-def count_again() -> None:
-    """Have every view that says what was done count again."""
+def count_again(exercise_id: str = "") -> None:
+    """Have every view that counts say again what was done, and those of the exercise that was checked."""
     for view in list(_OPEN):
-        view.refresh()
-        view.renew_stand_in()
-        if view._linked_as:
-            view.publish_linked(anew=True)
+        if view.exercise_id in ("", exercise_id):
+            view.renew()
 
 
 def kept_or_message() -> tuple[Learner, str]:

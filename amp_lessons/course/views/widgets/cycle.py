@@ -13,6 +13,7 @@ from matplotlib.figure import Figure
 from matplotlib.patches import FancyArrowPatch, FancyBboxPatch
 from torch import Tensor, nn
 
+from amp_lessons._base.drawing.axes import sheet
 from amp_lessons._base.drawing.picture import Picture
 from amp_lessons._base.drawing.style import ACCENT, GRID, INK, PAPER, QUIET, ZONES, house_style
 from amp_lessons._base.text.words import MEASURED_MARK, number, power_of_two
@@ -32,6 +33,7 @@ WHAT_HAPPENED = {
     "step": "{stepped}",
     "update": "{updated}",
 }
+_ASKED_FOR = " One of them was set to inf: the overflow you asked for."
 
 
 # What the picture lists: a name, its field and its dtype's key in a PhaseSnapshot, the phases that change it.
@@ -64,10 +66,9 @@ class CycleView(View):
         optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
         scaler = make_scaler(device_type, growth_interval=3)
         self._cycle = AmpCycle(model, loader, optimizer, loss_fn, scaler=scaler, dtype=dtype)
-        advance = button("Next phase", "perform the next phase of this training step")
-        inject = button("Inject an overflow", "the coming backward will leave one inf among the gradients")
-        advance.on_click(lambda _: self.advance())
-        inject.on_click(lambda _: self.inject_overflow())
+        advance = button("Next phase", "perform the next phase of this training step", self.advance)
+        inf = "the coming backward will leave one inf among the gradients"
+        inject = button("Inject an overflow", inf, self.inject_overflow)
         super().__init__([row(advance, inject)], alt="The phases of one training step.")
         self.advance()
 
@@ -84,7 +85,11 @@ class CycleView(View):
         self._refresh()
 
     def _refresh(self) -> None:
-        self.show(_picture(self.snapshot), self._describe(), mark=MEASURED_MARK)
+        now = self.snapshot
+        rows = [row for row in (_row(now, *shown) for shown in SHOWN) if row]
+        scale = Quantity("loss scale", "", power_of_two(now.scale), fresh=now.phase == "update")
+        picture = cycle_picture(PHASES, PHASES.index(now.phase), bool(now.skipped), [*rows, scale])
+        self.show(picture, self._describe(), mark=MEASURED_MARK)
 
     def inject_overflow(self) -> None:
         """Put one inf among the gradients of the next backward pass."""
@@ -98,9 +103,7 @@ class CycleView(View):
             output=dtype_name(now.dtypes["output"]),
             loss=dtype_name(now.dtypes["loss"]),
             scale=power_of_two(scale_before),
-            overflow=""
-            if _finite(now.gradients)
-            else " One of them was set to inf: the overflow you asked for.",
+            overflow="" if _finite(now.gradients) else _ASKED_FOR,
             verdict="none" if now.gradients_finite else "at least one",
             stepped=_say_step(now),
             updated=_say_update(scale_before, now),
@@ -127,12 +130,6 @@ def _say_update(scale_before: float, now: PhaseSnapshot) -> str:
     if now.scale > scale_before:
         return f"Enough clean steps in a row: the scale was doubled to {power_of_two(now.scale)}."
     return f"The scale stays at {power_of_two(now.scale)}. Clean steps in a row: {now.growth_tracker}."
-
-
-def _picture(now: PhaseSnapshot) -> Picture:
-    rows = [row for row in (_row(now, *shown) for shown in SHOWN) if row]
-    scale = Quantity("loss scale", "", power_of_two(now.scale), fresh=now.phase == "update")
-    return cycle_picture(PHASES, PHASES.index(now.phase), bool(now.skipped), [*rows, scale])
 
 
 def _row(
@@ -173,7 +170,7 @@ def cycle_picture(
     with house_style():
         figure = Figure(figsize=(9, 3.6))
         _draw_phases(figure.add_axes((0.01, 0.78, 0.98, 0.22)), phases, current, skipped)
-        _draw_quantities(figure.add_axes((0.01, 0.02, 0.98, 0.74)), quantities)
+        _draw_quantities(sheet(figure, 1, ROWS, (0.01, 0.02, 0.98, 0.74)), quantities)
     return Picture(figure)
 
 
@@ -184,7 +181,8 @@ def _draw_phases(axes: Axes, phases: Sequence[str], current: int, skipped: bool)
     for i, phase in enumerate(phases):
         _draw_phase(axes, i, phase, current, crossed_out=skipped and phase == "step" and i <= current)
         if i + 1 < len(phases):
-            _draw_arrow(axes, (i + 0.89, 0.52), (i + 1.06, 0.52))
+            ends = (i + 0.89, 0.52), (i + 1.06, 0.52)
+            axes.add_patch(FancyArrowPatch(*ends, arrowstyle="-|>", mutation_scale=10, color=QUIET))
 
 
 def _draw_phase(axes: Axes, i: int, phase: str, current: int, crossed_out: bool) -> None:
@@ -198,14 +196,7 @@ def _draw_phase(axes: Axes, i: int, phase: str, current: int, crossed_out: bool)
     axes.text(i + 0.47, 0.52, word, ha="center", va="center", color=colour, fontweight=weight)
 
 
-def _draw_arrow(axes: Axes, start: tuple[float, float], end: tuple[float, float]) -> None:
-    axes.add_patch(FancyArrowPatch(start, end, arrowstyle="-|>", mutation_scale=10, color=QUIET))
-
-
 def _draw_quantities(axes: Axes, quantities: Sequence[Quantity]) -> None:
-    axes.set_axis_off()
-    axes.set_xlim(0, 1)
-    axes.set_ylim(ROWS, 0)
     for place, quantity in enumerate(quantities):
         y = place + 0.5
         if quantity.fresh:
@@ -217,13 +208,5 @@ def _draw_quantities(axes: Axes, quantities: Sequence[Quantity]) -> None:
         weight = "bold" if quantity.bad else "normal"
         # Numbers stand below each other; in a power, digits as wide as all others would lie apart.
         family = "DejaVu Sans Mono" if quantity.dtype else "DejaVu Sans"
-        axes.text(
-            0.35,
-            y,
-            quantity.values,
-            va="center",
-            family=family,
-            fontsize=9,
-            color=colour,
-            fontweight=weight,
-        )
+        style: dict[str, Any] = {"family": family, "color": colour, "fontweight": weight}
+        axes.text(0.35, y, quantity.values, va="center", fontsize=9, **style)

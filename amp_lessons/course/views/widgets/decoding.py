@@ -51,8 +51,7 @@ class DecodingView(View):
             [row(*controls)], alt="Tokens per second over how many sequences are written at once."
         )
         self._ask()
-        for control in controls:
-            control.observe(self._ask, "value")
+        self.follow(self._ask, *controls)
 
     @property
     def served(self) -> Served | None:
@@ -64,21 +63,19 @@ class DecodingView(View):
         """Whether the picture is still that of an earlier choice."""
         return self._served is None
 
-    def _ask(self, _change: object = None) -> None:
+    def _ask(self) -> None:
         self._served = None
         try:
             with self.answering(self._context):
-                self._answer(parse_whole(self.context, "The number of tokens", LARGEST_SIZE))
+                context = parse_whole(self.context, "The number of tokens", LARGEST_SIZE)
+                self.begin_work(f"{self.model} after {context:,} tokens")
+                found = decoding(DECODERS[self.model], context)
+                self._served = found.on(GPUS[self.gpu], bits=self.bits, cache_itemsize=self.cache_itemsize)
+                self.show(decoding_picture(self._served), describe(self.model, self._served))
         except MissingExtraError as error:
             self.say(str(error))
         if self._served is None:
             self.turn_page()  # the picture is of an earlier choice, and is faded
-
-    def _answer(self, context: int) -> None:
-        self.begin_work(f"{self.model} after {context:,} tokens")
-        found = decoding(DECODERS[self.model], context)
-        self._served = found.on(GPUS[self.gpu], bits=self.bits, cache_itemsize=self.cache_itemsize)
-        self.show(decoding_picture(self._served), describe(self.model, self._served))
 
 
 def describe(name: str, served: Served) -> str:

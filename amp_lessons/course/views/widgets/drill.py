@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, Iterator
 
 import ipywidgets
 from markupsafe import Markup
@@ -13,12 +12,12 @@ from amp_lessons._base.drawing.picture import picture_html, sentence_html
 from amp_lessons.course import clinic
 from amp_lessons.course.interview import Drill, drills
 from amp_lessons.course.interview.drilling import score
-from amp_lessons.course.quizzes import Choice
+from amp_lessons.course.quizzes import Choice, Question
 from amp_lessons.course.views.base.controls import button, focus, row
 from amp_lessons.course.views.base.countdown import Countdown
 from amp_lessons.course.views.base.shown import Shown
 from amp_lessons.course.views.widgets.loss_curves import describe, loss_curve_picture
-from amp_lessons.course.views.widgets.quiz import Quiz
+from amp_lessons.course.views.widgets.quiz import Quiz, several_standing_in, several_stored
 
 
 class DrillView(Shown):
@@ -35,10 +34,9 @@ class DrillView(Shown):
         self._at, self._shown_at = 0, 0.0
         self._quiz: Quiz | None = None
         self._countdown = Countdown(self._left_s, "The time is over: an answer does not count any more.")
-        begin = button("Start", "show the first drill, and start its clock")
-        begin.on_click(lambda _: self.start())
-        self._following = button("Next drill", "on to the next one, and after the last to the first")
-        self._following.on_click(lambda _: self.next())
+        begin = button("Start", "show the first drill, and start its clock", self.start)
+        last = "on to the next one, and after the last to the first"
+        self._following = button("Next drill", last, self.next)
         first = ipywidgets.HTML(sentence_html(self._what()))
         super().__init__([first, row(begin)], layout={"max_width": "900px"})
         self.add_class("amp-drills")
@@ -106,17 +104,14 @@ class DrillView(Shown):
 
     def stand_in(self) -> Markup:
         """Return the drills that need no picture, one below the other; each answer can be unfolded."""
-        return Markup("").join(Quiz(each.question).stand_in() for each in self._to_read())
+        return several_standing_in(self._to_read())
 
-    def _to_read(self) -> list[Drill]:
-        return [each for each in self._drills if not each.curve]
+    def stored(self) -> dict[str, str]:
+        """Return the same as text and markdown."""
+        return several_stored(self._to_read())
 
-    def _repr_mimebundle_(self, **kwargs: Any) -> dict[str, Any]:
-        bundle = super()._repr_mimebundle_(**kwargs)
-        quizzes = [Quiz(each.question)._repr_mimebundle_() for each in self._to_read()]
-        bundle["text/plain"] = "\n".join(each["text/plain"] for each in quizzes)
-        bundle["text/markdown"] = "\n\n".join(each["text/markdown"] for each in quizzes)
-        return bundle
+    def _to_read(self) -> Iterator[Question]:
+        return (each.question for each in self._drills if not each.curve)
 
 
 def _curve_html(curve_id: str) -> Markup:

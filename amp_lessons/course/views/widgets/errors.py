@@ -58,10 +58,9 @@ class UpdateView(View):
         self._format = dropdown("weight kept in", WEIGHT_FORMATS, format)
         super().__init__([self._slider, row(self._format)], alt="A weight over the steps, kept in four ways.")
         self._refresh()
-        self._slider.observe(self._refresh, "value")
-        self._format.observe(self._refresh, "value")
+        self.follow(self._refresh, self._slider, self._format)
 
-    def _refresh(self, _change: object = None) -> None:
+    def _refresh(self) -> None:
         update = 2.0**self.exponent
         self.begin_work(f"Adding {_in_words(self.exponent)} to a weight in {self.format}")
         weights = _weights(update, FORMATS[self.format], self._steps)
@@ -118,10 +117,5 @@ def _name_ends(axes: Axes, at: int, errors: Mapping[tuple[str, str], Sequence[fl
             named.pop()
         named.append((line[-1], label, operands))
     for error, label, operands in named:
-        where: dict[str, Any] = {
-            "xytext": (9, 0),
-            "textcoords": "offset points",
-            "va": "center",
-            "annotation_clip": False,
-        }
-        axes.annotate(label, (at, error), color=dtype_colour(operands), fontweight="bold", **where)
+        bold: dict[str, Any] = {"color": dtype_colour(operands), "fontweight": "bold", "va": "center"}
+        axes.annotate(label, (at, error), (9, 0), "data", "offset points", annotation_clip=False, **bold)

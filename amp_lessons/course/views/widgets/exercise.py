@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import weakref
-from typing import Any
+from functools import partial
 
 import ipywidgets
 from markupsafe import Markup
@@ -12,12 +11,13 @@ from amp_lessons._base.drawing.picture import CAPTION_STYLE
 from amp_lessons._base.drawing.style import ACCENT, GRID
 from amp_lessons._base.text import prose
 from amp_lessons.course import exercises, progress
-from amp_lessons.course.exercises import Exercise, Hint, repetition, shelf, so_far
+from amp_lessons.course.exercises import Exercise, Hint, OtherWay, repetition, shelf, so_far
 from amp_lessons.course.exercises.report import rendering
 from amp_lessons.course.progress import ProgressError, Record
 from amp_lessons.course.views.base.code import code_html
 from amp_lessons.course.views.base.controls import AreYouSure, button, row
-from amp_lessons.course.views.base.shown import Shown
+from amp_lessons.course.views.base.html import block, details, live_region, markdown_details, paragraphs
+from amp_lessons.course.views.widgets.counting import Open
 
 STYLE = Markup(
     f"<style>.amp-card {{ border: 1px solid var(--jp-border-color2, {GRID}); "
@@ -32,18 +32,21 @@ _SURE = "The solution gives the whole answer away, and your progress will say th
 _DUE = f"It is {repetition.DUE}: empty the cell, check it once, and write it again from memory."
 
 
-class ExerciseCard(Shown):
+class ExerciseCard(Open):
     """One exercise. The hints open one after the other; the solution asks first, for it gives all away."""
 
     def __init__(self, exercise_id: str) -> None:
         """Show the exercise with that id; ValueError names the nearest ids if there is none."""
-        self.exercise = shelf.find(exercise_id)
+        self.exercise, self.exercise_id = shelf.find(exercise_id), exercise_id
         self._hints: dict[int, Hint] = {}
         self._solution_shown = False
         numbers = range(1, len(self.exercise.hints) + 1)
-        self._hint_buttons = {number: self._hint_button(number) for number in numbers}
-        self._solution_button = button(SHOW_SOLUTION, "one right answer, and why it is right")
-        self._solution_button.on_click(lambda _: self._solution_wanted())
+        self._hint_buttons = {
+            number: button(f"Hint {number}", "from a nudge to nearly there", partial(self._show_hint, number))
+            for number in numbers
+        }
+        why = "one right answer, and why it is right"
+        self._solution_button = button(SHOW_SOLUTION, why, self._solution_wanted)
         shown = (ipywidgets.HTML() for _ in range(5))
         self._status, self._again, self._hints_html, self._solution_html, self._ways_html = shown
         self._question = AreYouSure(_SURE, "Show it anyway", "Keep trying", self.show_solution)
@@ -52,8 +55,7 @@ class ExerciseCard(Shown):
         below = (self._hints_html, self._question, self._solution_html, self._ways_html)
         super().__init__([task, self._status, self._again, buttons, *below], layout={"max_width": "900px"})
         self.add_class("amp-card")
-        self.refresh()
-        _OPEN.add(self)
+        self.refresh_from_now_on()
 
     @property
     def status(self) -> str:
@@ -79,7 +81,7 @@ class ExerciseCard(Shown):
             prose.as_html(found.explanation),
             rendering.message_html(found.message),
         )
-        self.refresh()
+        self.renew()
 
     def take_over(self, before: ExerciseCard) -> None:
         """Show the hints that were opened, and the solution if it was."""
@@ -97,37 +99,19 @@ class ExerciseCard(Shown):
             made.disabled = number > seen + 1
         status = Markup('<p aria-live="polite" style="{}">{}</p>')
         self._status.value = status.format(CAPTION_STYLE, self._said)
-        if self._solution_shown or self._record.solved:
-            self._ways_html.value = self._other_ways()
-        self.renew_stand_in()
+        if self._solution_shown or self._record.solved:  # other ways, folded: nothing is left to give away
+            self._ways_html.value = block(rendering.ways_html(self.exercise.other_ways, _source_of))
 
     def _empty_cell(self) -> Markup:
         """Render what the cell is emptied to, folded, and say whether what it holds now is kept."""
-        found = Markup(
-            '<div style="{}"><details><summary>The empty cell</summary>{}</details><p>{}</p></div>'
-        )
         stub = code_html(self.exercise.stub, "The empty cell")
-        return found.format(CAPTION_STYLE, stub, prose.as_html(_what_is_kept(self.exercise.id)))
-
-    def _other_ways(self) -> Markup:
-        """Render other good ways to do it, each folded: there is nothing left to give away."""
-        ways = rendering.ways_html(
-            self.exercise.other_ways, lambda way: code_html(way.source, f"Source of another way: {way.title}")
-        )
-        return Markup('<div style="{}">{}</div>').format(CAPTION_STYLE, ways)
-
-    def _hint_button(self, number: int) -> ipywidgets.Button:
-        made = button(f"Hint {number}", "from a nudge to nearly there")
-        made.on_click(lambda _: self._show_hint(number))
-        return made
+        kept = prose.as_html(_what_is_kept(self.exercise.id))
+        return block(details("The empty cell", stub), paragraphs([kept]))
 
     def _show_hint(self, number: int) -> None:
         self._hints[number] = exercises.hint(self.exercise.id, number)
-        told = Markup("").join(_html(hint) for _, hint in sorted(self._hints.items()))
-        self._hints_html.value = Markup('<div aria-live="polite" style="{}">{}</div>').format(
-            CAPTION_STYLE, told
-        )
-        self.refresh()
+        self._hints_html.value = live_region(*(_html(hint) for _, hint in sorted(self._hints.items())))
+        self.renew()
 
     def _solution_wanted(self) -> None:
         """Ask first, unless there is nothing left to give away."""
@@ -138,32 +122,32 @@ class ExerciseCard(Shown):
 
     def stand_in(self) -> Markup:
         """Return the task; the hints can be unfolded, and the solution is one call away."""
-        hints = Markup("").join(
-            Markup("<details><summary>Hint {}</summary>{}</details>").format(number, prose.as_html(text))
-            for number, text in enumerate(self.exercise.hints, start=1)
+        hints = (details(f"Hint {n}", prose.as_html(text)) for n, text in enumerate(self.exercise.hints, 1))
+        call = f'exercises.solution("{self.exercise.id}")'
+        solution = Markup("<p>The solution: <code>from amp_lessons import exercises; {}</code></p>").format(
+            call
         )
-        call = f'from amp_lessons import exercises; exercises.solution("{self.exercise.id}")'
-        done = Markup("<p>{}</p>").format(self._said) if self._record != Record() else ""
-        return Markup(
-            '{}<div class="amp-card">{}<div style="{}">{}{}<p>The solution: <code>{}</code></p></div></div>'
-        ).format(STYLE, self._task(), CAPTION_STYLE, done, hints, call)
+        done = paragraphs([self._said] if self._record != Record() else [])
+        card = Markup('<div class="amp-card">{}{}</div>')
+        return STYLE + card.format(self._task(), block(done, *hints, solution))
 
     def _task(self) -> Markup:
-        return Markup('<div style="{}">{}</div>').format(CAPTION_STYLE, _html(self.exercise))
+        return block(_html(self.exercise))
 
-    def _repr_mimebundle_(self, **kwargs: Any) -> dict[str, Any]:
+    def stored(self) -> dict[str, str]:
         """Leave the learner's progress out, so that a stored card is the same for everyone."""
         task = self.exercise._repr_mimebundle_()
-        told = [str(hint) for _, hint in sorted(self._hints.items())]
-        unfold = [
-            f"<details><summary>Hint {number}</summary>\n\n{prose.as_markdown(text)}\n\n</details>"
-            for number, text in enumerate(self.exercise.hints, start=1)
-        ]
+        opened = [str(hint) for _, hint in sorted(self._hints.items())]
+        hints = enumerate(map(prose.as_markdown, self.exercise.hints), start=1)
+        folded = [markdown_details(f"Hint {number}", text) for number, text in hints]
         return {
-            **super()._repr_mimebundle_(**kwargs),
-            "text/plain": "\n".join([task["text/plain"], *told]),
-            "text/markdown": "\n\n".join([task["text/markdown"], *unfold]),
+            "text/plain": "\n".join([task["text/plain"], *opened]),
+            "text/markdown": "\n\n".join([task["text/markdown"], *folded]),
         }
+
+
+def _source_of(way: OtherWay) -> Markup:
+    return code_html(way.source, f"Source of another way: {way.title}")
 
 
 def _html(shown: Exercise | Hint) -> Markup:
@@ -194,13 +178,3 @@ def _what_is_kept(exercise_id: str) -> str:
     return (
         f"What passed on {kept.newest.at[:10]} is kept: `exercises.written_by_you({exercise_id!r})` shows it."
     )
-
-
-_OPEN: weakref.WeakSet[ExerciseCard] = weakref.WeakSet()
-
-
-def refresh_cards(exercise_id: str) -> None:
-    """Have every open card of an exercise say again what has been done."""
-    for card in list(_OPEN):
-        if card.exercise.id == exercise_id:
-            card.refresh()

@@ -37,8 +37,7 @@ class FewBitsView(View):
         self._group = Slider("Weights to a scale", 0, len(GROUPS) - 1, group, words=_group_words)
         super().__init__([self._bits, self._group], alt="Perplexity of a decoder against bits per weight.")
         self._refresh()
-        for control in (self._bits, self._group):
-            control.observe(self._refresh, "value")
+        self.follow(self._refresh, self._bits, self._group)
 
     def _find(self, bits: int, group: int | None) -> tuple[float, float]:
         """Return the bits that a weight takes, and the perplexity."""
@@ -54,7 +53,7 @@ class FewBitsView(View):
         per_weight = sum(each * count for each, count in taken) / numbers
         return per_weight, decoder.perplexity(small, self._inputs, self._targets)
 
-    def _refresh(self, _change: object = None) -> None:
+    def _refresh(self) -> None:
         per_weight, perplexity = self.found(self.bits, GROUPS[self.group])
         curve = {bits: self.found(bits, GROUPS[self.group]) for bits in range(FEWEST_BITS, MOST_BITS + 1)}
         row = [self.found(self.bits, group) for group in GROUPS]

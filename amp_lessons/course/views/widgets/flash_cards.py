@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from functools import partial
 
 import ipywidgets
 from markupsafe import Markup
@@ -13,8 +13,9 @@ from amp_lessons.course.interview import Card, Deck
 from amp_lessons.course.interview.deck import suggested_grade, wait
 from amp_lessons.course.progress import GRADES, ProgressError
 from amp_lessons.course.views.base.controls import button, focus, row
+from amp_lessons.course.views.base.html import block, details, live_region, markdown_details, paragraphs
 from amp_lessons.course.views.base.shown import Shown
-from amp_lessons.course.views.widgets.rubric import Rubric, told
+from amp_lessons.course.views.widgets.rubric import Rubric
 
 _HOW = (
     "Say the answer aloud, turn the card, tick what you covered, and grade yourself. The grade says when the "
@@ -35,15 +36,14 @@ class FlashCards(Shown):
         self.card: Card | None = None
         self._status, self._front, self._proof = (ipywidgets.HTML() for _ in range(3))
         self._rubric = Rubric()
-        self._turn = button("Turn the card", "show the model answer")
-        self._turn.on_click(lambda _: self.turn())
-        self._show_proof = button("Show the proof", "run the cell that shows that the answer is true")
-        self._show_proof.on_click(lambda _: self.prove())
-        self._back = button("Take the last grade back", "be asked the card before again")
-        self._back.on_click(lambda _: self.take_back())
+        self._turn = button("Turn the card", "show the model answer", self.turn)
+        proof = button("Show the proof", "run the cell that shows that the answer is true", self.prove)
+        self._back = button("Take the last grade back", "be asked the card before again", self.take_back)
         self._graded = ""
-        self._grades = {grade: self._grade_button(grade) for grade in GRADES}
-        self._turned = ipywidgets.VBox([row(*self._grades.values(), self._show_proof), self._proof])
+        self._grades = {
+            grade: button(grade, f"your grade: {grade}", partial(self.grade, grade)) for grade in GRADES
+        }
+        self._turned = ipywidgets.VBox([row(*self._grades.values(), proof), self._proof])
         children = [self._status, self._front, self._turn, self._rubric, self._turned, self._back]
         super().__init__(children, layout={"max_width": "900px"})
         self.add_class("amp-cards")
@@ -67,8 +67,8 @@ class FlashCards(Shown):
     def prove(self) -> None:
         """Show the proof of the answer, as its button does."""
         assert self.card is not None
-        self._proof.value = told(Markup("<p>The cell that proves it: working …</p>"))
-        self._proof.value = told(self.card.prove().as_html())
+        self._proof.value = live_region(paragraphs(["The cell that proves it: working …"]))
+        self._proof.value = live_region(self.card.prove().as_html())
 
     def grade(self, grade: str | None = None) -> None:
         """Grade the card, as a press of a button does: by default as the ticked points suggest."""
@@ -107,7 +107,7 @@ class FlashCards(Shown):
         self._proof.value = ""
         self._turned.layout.display = "none"
         self._turn.layout.display = "" if card else "none"
-        self._front.value = told(_asked(card)) if card else told(Markup("<p>That is all for today.</p>"))
+        self._front.value = live_region(_asked(card) if card else paragraphs(["That is all for today."]))
         try:
             self._say(" ".join(filter(None, [f"{self.deck}.", message or self.deck.message])))
         except ProgressError as error:
@@ -117,28 +117,19 @@ class FlashCards(Shown):
         self._said = sentence
         self._status.value = Markup('<p style="{}">{}</p>').format(CAPTION_STYLE, sentence)
 
-    def _grade_button(self, grade: str) -> ipywidgets.Button:
-        made = button(grade, f"your grade: {grade}")
-        made.on_click(lambda _: self.grade(grade))
-        return made
-
     def stand_in(self) -> Markup:
         """Return the first card, whose answer can be unfolded."""
         card = self._first or self.deck.cards[0]
-        return Markup(
-            '<div style="{}"><p>{}</p>{}<details><summary>Answer</summary>{}</details></div>'
-        ).format(CAPTION_STYLE, _HOW, _asked(card), prose.as_html(card.back))
+        return block(paragraphs([_HOW]), _asked(card), details("Answer", prose.as_html(card.back)))
 
-    def _repr_mimebundle_(self, **kwargs: Any) -> dict[str, Any]:
+    def stored(self) -> dict[str, str]:
         """Leave out what this learner has practised: a stored card is the same for everyone."""
         card = self._first or self.deck.cards[0]
-        bundle = super()._repr_mimebundle_(**kwargs)
-        bundle["text/plain"] = f"{_HOW}\n{card.front}"
-        bundle["text/markdown"] = (
-            f"{_HOW}\n\n**{prose.as_markdown(card.front)}**\n\n<details><summary>Answer</summary>\n\n"
-            f"{prose.as_markdown(card.back)}\n\n</details>"
-        )
-        return bundle
+        answer = markdown_details("Answer", prose.as_markdown(card.back))
+        return {
+            "text/plain": f"{_HOW}\n{card.front}",
+            "text/markdown": f"{_HOW}\n\n**{prose.as_markdown(card.front)}**\n\n{answer}",
+        }
 
 
 def _asked(card: Card) -> Markup:

@@ -9,6 +9,7 @@ import torch
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
+from amp_lessons._base.drawing.axes import sheet
 from amp_lessons._base.drawing.picture import Picture
 from amp_lessons._base.drawing.style import ACCENT, GRID, INK, QUIET, SMALL, end_that_fits, house_style
 from amp_lessons.autocast import Cast, Ledger, RecordingError, Row
@@ -61,9 +62,8 @@ class LedgerView(View):
         self._slider = Slider("Operation", 1, 1, 1)
         choices = [self._network, self._rules, self._dtype, self._pass]
         super().__init__([row(*choices), self._slider], alt="Table of operations.")
-        for choice in choices:
-            choice.observe(lambda _: self._record(), "value")
-        self._slider.observe(lambda _: self._draw(), "value")
+        self.follow(self._record, *choices)
+        self.follow(self._draw, self._slider)
         self._record()
 
     @property
@@ -99,15 +99,11 @@ class LedgerView(View):
         return self._ledgers[chosen]
 
     def _draw(self) -> None:
-        rows = self._rows[: self.row]
-        caption = f"{describe(rows, len(self._rows))} {self._say_whose()}"
+        """Show the row, and say whose rules these are: where both agree, nothing else answers the choice."""
+        said = describe(self._rows[: self.row], len(self._rows))
+        whose = f"By the rules of {DEVICE_NAMES[self.device_type]}."
+        caption = f"{said} {'No rules of autocast apply.' if self.dtype is None else whose}"
         self.show(ledger_picture(self._rows, self.row - 1), caption)
-
-    def _say_whose(self) -> str:
-        """Say whose rules these are: where both agree, nothing else would answer the choice."""
-        if self.dtype is None:
-            return "No rules of autocast apply."
-        return f"By the rules of {DEVICE_NAMES[self.device_type]}."
 
 
 def describe(rows: tuple[Row, ...], total: int) -> str:
@@ -163,10 +159,7 @@ def ledger_picture(rows: Sequence[Row], current: int) -> Picture:
     window = rows[first : first + ROWS_IN_VIEW]
     with house_style():
         figure = Figure(figsize=(_WIDTH, 0.29 * (len(window) + 1)))
-        axes = figure.add_axes((0, 0, 1, 1))
-        axes.set_axis_off()
-        axes.set_xlim(0, 1)
-        axes.set_ylim(len(window) + 1, 0)
+        axes = sheet(figure, 1, len(window) + 1)
         for title, x in _COLUMNS.items():
             axes.text(x, 0.5, title, va="center", fontweight="bold", fontsize=9)
         axes.axhline(0.98, color=GRID)
@@ -185,23 +178,27 @@ def say_rule(row: Row) -> str:
 def _draw_row(axes: Axes, line: int, row: Row, number: int, ran: bool) -> None:
     y = line + 0.5
     colour = INK if ran else QUIET
-    texts = {"": str(number), "module": row.module or "(none)", "operation": _operation(row)}
     room = _WIDTH * (_COLUMNS["operation"] - _COLUMNS["module"] - 0.01)
-    texts["module"] = end_that_fits(texts["module"], room, SMALL)
+    name = row.op.removeprefix("aten::")
+    texts = {
+        "": str(number),
+        "module": end_that_fits(row.module or "(none)", room, SMALL),
+        "operation": f"← {name}" if row.phase == "backward" else name,
+    }
     for column, text in texts.items():
         axes.text(_COLUMNS[column], y, text, va="center", fontsize=SMALL, color=colour)
     if not ran:
         return
     axes.text(_COLUMNS["rule"], y, say_rule(row), va="center", fontsize=SMALL)
     for place, dtype in enumerate(row.input_dtypes[:_CHIPS_PER_CELL]):
-        _draw_chip(axes, _COLUMNS["called with"] + place * _CHIP_WIDTH, y, dtype_name(dtype))
+        draw_chip(axes, _COLUMNS["called with"] + place * _CHIP_WIDTH + 0.02, y, dtype_name(dtype))
     if len(row.input_dtypes) > _CHIPS_PER_CELL:
         more = f"+{len(row.input_dtypes) - _CHIPS_PER_CELL}"
         x = _COLUMNS["called with"] + _CHIPS_PER_CELL * _CHIP_WIDTH - 0.006
         axes.text(x, y, more, va="center", fontsize=SMALL, color=QUIET)
     _draw_casts(axes, _COLUMNS["casts"], y, row)
     if row.output_dtype is not None:
-        _draw_chip(axes, _COLUMNS["result"], y, dtype_name(row.output_dtype))
+        draw_chip(axes, _COLUMNS["result"] + 0.02, y, dtype_name(row.output_dtype))
 
 
 def _draw_casts(axes: Axes, x: float, y: float, row: Row) -> None:
@@ -209,15 +206,6 @@ def _draw_casts(axes: Axes, x: float, y: float, row: Row) -> None:
     kinds = Counter((dtype_name(cast.source), dtype_name(cast.target)) for cast in row.casts)
     for (source, target), count in list(kinds.items())[:1]:
         axes.text(x, y, f"{count} ×", va="center", fontsize=SMALL)
-        _draw_chip(axes, x + 0.027, y, source)
+        draw_chip(axes, x + 0.047, y, source)
         axes.text(x + 0.027 + _CHIP_WIDTH - 0.004, y, "→", va="center", ha="center", fontsize=9)
-        _draw_chip(axes, x + 0.033 + _CHIP_WIDTH, y, target)
-
-
-def _draw_chip(axes: Axes, left: float, y: float, name: str) -> None:
-    draw_chip(axes, left + 0.02, y, name, fontsize=SMALL)
-
-
-def _operation(row: Row) -> str:
-    name = row.op.removeprefix("aten::")
-    return f"← {name}" if row.phase == "backward" else name
+        draw_chip(axes, x + 0.053 + _CHIP_WIDTH, y, target)

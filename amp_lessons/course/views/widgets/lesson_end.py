@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any
 
 import ipywidgets
 from markupsafe import Markup
 
-from amp_lessons._base.drawing.picture import CAPTION_STYLE
 from amp_lessons._base.drawing.style import ACCENT, GRID
 from amp_lessons._base.text.words import counted, listed
 from amp_lessons.course.exercises import scores
@@ -18,6 +16,7 @@ from amp_lessons.course.lessons.shipped import FIRST
 from amp_lessons.course.progress import Learner
 from amp_lessons.course.routes import following, overview
 from amp_lessons.course.routes.catalogue import IN_ORDER
+from amp_lessons.course.views.base.html import live_region, paragraphs
 from amp_lessons.course.views.widgets.counting import Counting, kept_or_message
 
 MAP = f"{FIRST}#The-map"
@@ -28,7 +27,6 @@ _STYLE = Markup(
     ".amp-strip ul { display: flex; flex-wrap: wrap; gap: 4px 32px; list-style: none; margin: 4px 0; "
     "padding: 0 } .amp-strip strong { font-size: 18px } .amp-strip p { margin: 4px 0 }</style>"
 )
-_LINE = Markup("<p>{}</p>").format
 
 
 class LessonEnd(Counting):
@@ -43,7 +41,7 @@ class LessonEnd(Counting):
         self._counts = ipywidgets.HTML()
         super().__init__([self._counts], layout={"max_width": "900px"})
         self.add_class("amp-strip")
-        self.count_from_now_on()
+        self.refresh_from_now_on()
 
     @property
     def said(self) -> str:
@@ -83,9 +81,7 @@ class LessonEnd(Counting):
     def _html(self, said: list[str]) -> Markup:
         item = Markup("<li><strong>{}</strong> {}</li>")
         facts = Markup("").join(item.format(*fact) for fact in self._facts())
-        below = Markup("").join(map(_LINE, said))
-        live = Markup('{}<div aria-live="polite" style="{}"><ul>{}</ul>{}</div>')
-        return live.format(_STYLE, CAPTION_STYLE, facts, below)
+        return _STYLE + live_region(Markup("<ul>{}</ul>").format(facts), paragraphs(said))
 
     def stand_in(self) -> Markup:
         """Return what was done, as it was counted last; what is due is another on another day."""
@@ -122,10 +118,9 @@ class LessonEnd(Counting):
         """Return the way on."""
         return self.way_on()
 
-    def _repr_mimebundle_(self, **kwargs: Any) -> dict[str, Any]:
+    def stored(self) -> dict[str, str]:
         """Leave the learner's progress out, so that a stored strip is the same for everyone."""
-        bundle = super()._repr_mimebundle_(**kwargs)
-        return {**bundle, "text/plain": self._holds(), "text/markdown": self._holds()}
+        return dict.fromkeys(("text/plain", "text/markdown"), self._holds())
 
 
 def _held(part: Part) -> str:

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Iterator, Mapping, Sequence
 
 import ipywidgets
 from markupsafe import Markup
@@ -17,10 +16,10 @@ from amp_lessons._base.drawing.style import ACCENT, GRID, INK, QUIET, SMALL, ZON
 from amp_lessons._base.text.words import MEASURED_MARK, counted, power_of_two
 from amp_lessons.course import clinic
 from amp_lessons.course.clinic import LossCurve
-from amp_lessons.course.quizzes import Choice, question
+from amp_lessons.course.quizzes import Choice, Question, question
 from amp_lessons.course.views.base.controls import button, dropdown, row
 from amp_lessons.course.views.base.view import View
-from amp_lessons.course.views.widgets.quiz import Quiz
+from amp_lessons.course.views.widgets.quiz import Quiz, several_standing_in, several_stored
 from amp_lessons.course.views.widgets.stills import Still
 
 ALL = range(1, len(clinic.LOSS_CURVES) + 1)
@@ -46,13 +45,13 @@ class CurveQuiz(View):
         self._curves = {number: clinic.LOSS_CURVES[number - 1] for number in numbers}
         self._first: dict[int, bool] = {}
         self._choice = dropdown("curve", [(str(number), number) for number in numbers], numbers[0])
-        following = button("Next curve", "on to the next one, and after the last to the first")
-        following.on_click(lambda _: self.next())
+        last = "on to the next one, and after the last to the first"
+        following = button("Next curve", last, self.next)
         self._score = ipywidgets.HTML()
         controls = row(self._choice, following)
         super().__init__([controls], alt="Loss and loss scale over training steps.")
         self._controls = controls
-        self._choice.observe(self._turn, "value")
+        self.follow(self._turn, self._choice)
         self._turn()
 
     @property
@@ -87,18 +86,18 @@ class CurveQuiz(View):
         right, tried = sum(self._first.values()), len(self._first)
         return f"Right at the first try: {right} of {tried} tried, of {len(self._curves)} in all."
 
-    def turn_page(self) -> None:
-        """Bring the page up to date: the question stands below it."""
-        self._page.value = View.stand_in(self)
-
     def stand_in(self) -> Markup:
         """Return the questions one below the other; each answer can be unfolded."""
-        return Markup("").join(quiz.stand_in() for quiz in self._quizzes())
+        return several_standing_in(self._questions())
 
-    def _quizzes(self) -> list[Quiz]:
-        return [Quiz(question(f"curves.{each}")) for each in self._curves.values()]
+    def stored(self) -> dict[str, str]:
+        """Return every question; the pictures are those of ``loss_curves``."""
+        return several_stored(self._questions())
 
-    def _turn(self, _change: object = None) -> None:
+    def _questions(self) -> Iterator[Question]:
+        return (question(f"curves.{each}") for each in self._curves.values())
+
+    def _turn(self) -> None:
         number, id = self.number, self._curves[self.number]
         self.begin_work(f"Curve {number}, a training")
         curve = clinic.loss_curve(id)
@@ -109,15 +108,6 @@ class CurveQuiz(View):
     def _answered(self, number: int, choice: Choice) -> None:
         self._first.setdefault(number, choice.right)
         self._score.value = sentence_html(self.score)
-
-    def _repr_mimebundle_(self, **kwargs: Any) -> dict[str, Any]:
-        """Show without a kernel every question; the pictures are those of ``loss_curves``."""
-        bundle = super()._repr_mimebundle_(**kwargs)
-        bundle.pop("image/png", None)
-        quizzes = [quiz._repr_mimebundle_() for quiz in self._quizzes()]
-        bundle["text/markdown"] = "\n\n".join(each["text/markdown"] for each in quizzes)
-        bundle["text/plain"] = "\n".join(each["text/plain"] for each in quizzes)
-        return bundle
 
 
 def describe(curve: clinic.LossCurve) -> str:

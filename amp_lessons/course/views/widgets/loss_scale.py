@@ -14,7 +14,7 @@ from matplotlib.figure import Figure
 from amp_lessons import scaling
 from amp_lessons._base.drawing.picture import Picture
 from amp_lessons._base.drawing.style import house_style
-from amp_lessons._base.text.words import MEASURED_MARK, power, power_of_two, relative, share
+from amp_lessons._base.text.words import MEASURED_MARK, power_of_two, relative, share
 from amp_lessons.course.views.base.controls import (
     ControlValue,
     Slider,
@@ -23,8 +23,8 @@ from amp_lessons.course.views.base.controls import (
     row,
     text_field,
 )
-from amp_lessons.course.views.base.moving import MovingView
-from amp_lessons.course.views.base.number_line import FateBars, draw_zones, powers_of_two
+from amp_lessons.course.views.base.moving import FateBars, MovingView
+from amp_lessons.course.views.base.number_line import draw_zones, powers_of_two, two_to
 from amp_lessons.formats import FORMATS
 from amp_lessons.formats.dtypes import dtype_name
 from amp_lessons.scaling import Census
@@ -43,7 +43,7 @@ class _ScaleView(MovingView):
     dtypes: tuple[torch.dtype, ...]
 
     def __init__(self, layers: Iterable[str], dtype: torch.dtype, exponent: int) -> None:
-        self._slider = Slider("Loss scale", 0, LARGEST_EXPONENT, exponent, words=_two_to)
+        self._slider = Slider("Loss scale", 0, LARGEST_EXPONENT, exponent, words=two_to)
         self._typed = text_field("or type one", "", placeholder="65536 or 2^16")
         self._dtype = dropdown("dtype", [(dtype_name(each), each) for each in self.dtypes], dtype)
         self._layer = dropdown("layer", [ALL_LAYERS, *layers], ALL_LAYERS)
@@ -51,10 +51,8 @@ class _ScaleView(MovingView):
         controls = [self._slider, row(self._typed, self._dtype, self._layer)]
         super().__init__(controls, alt="Histogram of gradients on a number line with its zones.")
         self._scale = 2.0**exponent
-        self._drawn_for: tuple[torch.dtype, str] | None = None
-        self._show_census()  # what is wrong with the arguments is raised here, not answered
-        self._dtype.observe(self._refresh, "value")
-        self._layer.observe(self._refresh, "value")
+        self._refresh()  # what is wrong with the arguments is raised here, not answered
+        self.follow(self._refresh, self._dtype, self._layer)
 
     def census_by_layer(self, scale: float, dtype: torch.dtype) -> dict[str, Census]:
         """Return what the view shows at ``scale``, by layer."""
@@ -71,7 +69,8 @@ class _ScaleView(MovingView):
 
     def _slider_moved(self, exponent: int) -> None:
         self._scale = 2.0**exponent
-        self._refresh()
+        with self.answering():
+            self._refresh()
 
     def _scale_typed(self, text: str) -> None:
         with self.answering(self._typed):
@@ -79,24 +78,14 @@ class _ScaleView(MovingView):
             self._chosen.follow(math.log2(self._scale))
             self._refresh()
 
-    def _refresh(self, _change: object = None) -> None:
-        with self.answering():
-            self._show_census()
-
-    def _show_census(self) -> None:
+    def _refresh(self) -> None:
         by_layer = self.census_by_layer(self._scale, self.dtype)
         if self.layer != ALL_LAYERS:
             by_layer = {self.layer: by_layer[self.layer]}
         census = functools.reduce(operator.add, by_layer.values())
-        self.show(self._picture_of(census), describe(census), mark=MEASURED_MARK)
-
-    def _picture_of(self, census: Census) -> CensusPicture:
-        """Move the bars of the picture; draw another only when its axes are for another dtype or layer."""
-        if isinstance(self.picture, CensusPicture) and self._drawn_for == (self.dtype, self.layer):
-            self.picture.update(census)
-            return self.picture
-        self._drawn_for = (self.dtype, self.layer)
-        return CensusPicture(census)
+        picture = self.picture_of((self.dtype, self.layer), lambda: CensusPicture(census))
+        picture.update(census)
+        self.show(picture, describe(census), mark=MEASURED_MARK)
 
 
 class CensusView(_ScaleView):
@@ -142,10 +131,6 @@ class LossScaleView(_ScaleView):
     def census_by_layer(self, scale: float, dtype: torch.dtype) -> dict[str, Census]:
         """Return what became of each layer's gradients in a forward and a backward pass at ``scale``."""
         return self._probe.at(scale, dtype)
-
-
-def _two_to(exponent: int) -> str:
-    return f"{power(2, exponent)} = {2**exponent:,}"
 
 
 def describe(census: Census) -> str:
@@ -205,17 +190,19 @@ class CensusPicture(Picture):
             self._bars = FateBars(axes, *frame.exponents, seen=_SEEN)
         super().__init__(figure, self._bars.artists, self._drawn_narrow if frame is _WIDE else None)
         self._first, self._headroom = census, headroom
+        self._for_phones: CensusPicture | None = None
         axes.set_ylim(0, headroom * max(self.update(census), 1.0))
 
     def _drawn_narrow(self) -> CensusPicture:
-        drawn = CensusPicture(self._first, 1.4 * self._headroom, _NARROW)  # upright names reach deeper
-        drawn.update(self._census)
-        return drawn
+        # upright names reach deeper
+        self._for_phones = CensusPicture(self._first, 1.4 * self._headroom, _NARROW)
+        self._for_phones.update(self._census)
+        return self._for_phones
 
     def update(self, census: Census) -> float:
         """Move the bars to ``census``, of the dtype that the picture was made for; return the tallest."""
         self._census = census
-        if self.is_narrowed and isinstance(self.narrow, CensusPicture):
-            self.narrow.update(census)
+        if self._for_phones is not None:
+            self._for_phones.update(census)
         heights = self._bars.update(census.fates, census.at_stake, math.log2(census.scale))
         return float(heights.max(initial=0))

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import ipywidgets
 from markupsafe import Markup
 
@@ -32,7 +30,7 @@ class Map(Counting):
         self._next = ipywidgets.HTML()
         super().__init__([self._chosen, self._next], layout={"max_width": "900px"})
         self.add_class("amp-map")
-        self.count_from_now_on()
+        self.refresh_from_now_on()
 
     def choose(self, title: str) -> None:
         """Choose a route by its title, as the control does; ValueError where there is none called so."""
@@ -71,6 +69,6 @@ class Map(Counting):
         """Return route and lessons."""
         return self.said
 
-    def _repr_mimebundle_(self, **kwargs: Any) -> dict[str, Any]:
+    def stored(self) -> dict[str, str]:
         """Say as text what the control would do."""
-        return {**super()._repr_mimebundle_(**kwargs), "text/plain": _RUN}
+        return {"text/plain": _RUN}

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -11,9 +11,9 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.patches import Patch
 
+from amp_lessons._base.drawing.axes import leave_to_bars, write_beside
 from amp_lessons._base.drawing.picture import Picture
 from amp_lessons._base.drawing.style import (
-    GRID,
     INK,
     KIND_COLOURS,
     PAPER,
@@ -39,14 +39,14 @@ def activation_stack(footprints: Footprints, *, depth: int | None = None) -> Sti
 
     ``depth`` is the number of names of a module's path that tell layers apart, by default all of them.
     """
-    picture, mark = activations_picture(footprints, depth), _mark(footprints)
+    picture, mark = memory_picture(footprints, depth, parts=("layers",)), _mark(footprints)
     caption = f"{describe_saved(footprints)}{_warning(footprints)}"
     return Still(picture, caption, "Stacked bars, one pair per layer.", mark=mark)
 
 
 def step_memory(footprints: Footprints) -> Still:
     """Show what is allocated at the worst moment of a step: ``footprints`` by precision, fp32 first."""
-    picture, mark = step_picture(footprints), _mark(footprints)
+    picture, mark = memory_picture(footprints, parts=("step",)), _mark(footprints)
     caption = f"{describe_step(footprints)}{_warning(footprints)}"
     return Still(picture, caption, "Stacked bars, one per precision.", mark=mark)
 
@@ -85,9 +85,8 @@ class MemoryView(View):
         super().__init__([row(*choices), self._depth], alt="Stacked bars of memory.")
         self._fit_depth(depth)
         self._refresh()
-        self._network.observe(self._network_chosen, "value")
-        for control in (self._precision, self._optimizer, self._depth):
-            control.observe(self._refresh, "value")
+        self.follow(self._network_chosen, self._network)
+        self.follow(self._refresh, self._precision, self._optimizer, self._depth)
 
     @property
     def footprints(self) -> dict[str, Footprint]:
@@ -102,7 +101,7 @@ class MemoryView(View):
             self._found[chosen] = predict(precision_name=precision, optimizer=OPTIMIZERS[self.optimizer])
         return self._found[chosen]
 
-    def _network_chosen(self, _change: object) -> None:
+    def _network_chosen(self) -> None:
         self._fit_depth(None)
         self._refresh()
 
@@ -113,7 +112,7 @@ class MemoryView(View):
             self._depth.max = max((path.count(".") + 1 for path in paths), default=1)
             self._depth.value = self._depth.max if depth is None else depth
 
-    def _refresh(self, _change: Any = None) -> None:
+    def _refresh(self) -> None:
         with self.answering():
             found = self.footprints
             caption = f"{describe_saved(found)} {describe_step(found)}{_warning(found)}"
@@ -125,7 +124,8 @@ def describe_saved(footprints: Footprints) -> str:
     (_, first), *others = footprints.items()
     saved = sum(first.saved_bytes.values())
     said = [_say_saved(precision, each, saved) for precision, each in others]
-    return f"{_source(first)}. Saved for the backward pass in fp32: {memory(saved)}. {' '.join(said)}"
+    source = first.source[:1].upper() + first.source[1:]
+    return f"{source}. Saved for the backward pass in fp32: {memory(saved)}. {' '.join(said)}"
 
 
 def _say_saved(precision: str, each: Footprint, fp32_bytes: int) -> str:
@@ -154,10 +154,6 @@ def _warning(footprints: Footprints) -> str:
     return "".join(f" {said}" for said in dict.fromkeys(each.warning for each in footprints.values()) if said)
 
 
-def _source(each: Footprint) -> str:
-    return each.source[:1].upper() + each.source[1:]
-
-
 def _mark(footprints: Footprints) -> str:
     return MEASURED_MARK if any(each.source == MEASURED for each in footprints.values()) else ""
 
@@ -170,31 +166,25 @@ _BAR_IN = 0.19  # from one bar to the next, in inches
 _LEFT, _RIGHT = 0.26, 0.93
 
 
-def activations_picture(footprints: Footprints, depth: int | None) -> Picture:
-    """Draw what every layer saves for the backward pass, one bar per precision, coloured by dtype."""
+def memory_picture(
+    footprints: Footprints, depth: int | None = None, parts: Sequence[str] = ("layers", "step")
+) -> Picture:
+    """Draw one bar per precision for what every layer saves for the backward pass, coloured by dtype.
+
+    Below stands what is allocated at the worst moment of the whole step. ``parts`` may be one of the two.
+    """
+    stacks = _stacks_by_layer(footprints, depth)
+    heights = {
+        "layers": _BAR_IN * (len(footprints) + 0.5) * max(1, len(stacks)),
+        "step": 1.7 * _BAR_IN * len(footprints),
+    }
     with house_style():
-        stacks = _stacks_by_layer(footprints, depth)
-        figure, (axes,) = _axes_of_heights(_layers_height(footprints, stacks))
-        _draw_layers(axes, footprints, stacks)
-    return Picture(figure)
-
-
-def step_picture(footprints: Footprints) -> Picture:
-    """Draw what is allocated at the worst moment of the whole step, one bar per precision."""
-    with house_style():
-        figure, (axes,) = _axes_of_heights(_step_height(footprints))
-        _draw_step(axes, footprints)
-    return Picture(figure)
-
-
-def memory_picture(footprints: Footprints, depth: int | None) -> Picture:
-    """Draw both, the layers above the whole step."""
-    with house_style():
-        stacks = _stacks_by_layer(footprints, depth)
-        heights = _layers_height(footprints, stacks), _step_height(footprints)
-        figure, (above, below) = _axes_of_heights(*heights)
-        _draw_layers(above, footprints, stacks)
-        _draw_step(below, footprints)
+        figure, every_axes = _axes_of_heights(*map(heights.__getitem__, parts))
+        for part, axes in zip(parts, every_axes, strict=True):
+            if part == "layers":
+                _draw_layers(axes, footprints, stacks)
+            else:
+                _draw_step(axes, footprints)
     return Picture(figure)
 
 
@@ -231,25 +221,17 @@ def _stacks(each: Footprint, depth: int | None) -> dict[str, Stack]:
     return found
 
 
-def _layers_height(footprints: Footprints, stacks: Mapping[str, list[Stack]]) -> float:
-    return _BAR_IN * (len(footprints) + 0.5) * max(1, len(stacks))
-
-
-def _step_height(footprints: Footprints) -> float:
-    return 1.7 * _BAR_IN * len(footprints)
-
-
 def _draw_layers(axes: Axes, footprints: Footprints, stacks: Mapping[str, list[Stack]]) -> None:
     pitch = len(footprints) + 0.5
     for number, (name, layer) in enumerate(stacks.items()):
-        _beside(axes, number * pitch + (len(footprints) - 1) / 2, name, 0.06)
+        write_beside(axes, number * pitch + (len(footprints) - 1) / 2, name, 0.06)
         for place, (precision, stack) in enumerate(zip(footprints, layer, strict=True)):
             y = number * pitch + place
-            _beside(axes, y, precision, 0.008, fontsize=SMALL, color=dtype_colour(precision))
+            write_beside(axes, y, precision, 0.008, fontsize=SMALL, color=dtype_colour(precision))
             _draw_stack(axes, y, stack)
     kinds = sorted({kind for layer in stacks.values() for stack in layer for kind in stack}, key=_in_order)
     _finish(axes, "Saved for the backward pass, layer by layer", len(stacks) * pitch - 0.9)
-    _legend(axes, [Patch(label=_saved_words(*kind), **_saved_style(*kind)) for kind in kinds])
+    _legend(axes, [Patch(**_saved_style(*kind)) for kind in kinds])
 
 
 def _draw_stack(axes: Axes, y: float, stack: Stack) -> None:
@@ -267,21 +249,20 @@ def _in_order(kind: tuple[torch.dtype, bool]) -> tuple[bool, int, str]:
 
 
 def _saved_style(dtype: torch.dtype, is_copy: bool) -> dict[str, Any]:
-    colour = dtype_colour(dtype_name(dtype))
-    if is_copy:
-        return {"facecolor": PAPER, "edgecolor": colour, "hatch": _COPY_HATCH, "linewidth": 0.6}
-    return {"facecolor": colour, "edgecolor": PAPER, "linewidth": 0.4}
-
-
-def _saved_words(dtype: torch.dtype, is_copy: bool) -> str:
+    """Return how a bar is drawn, and what the legend says of it."""
     name = dtype_name(dtype)
-    return f"copies of weights in {name}" if is_copy else f"kept in {name}"
+    colour = dtype_colour(name)
+    if is_copy:
+        hatched = {"facecolor": PAPER, "edgecolor": colour, "hatch": _COPY_HATCH, "linewidth": 0.6}
+        return {**hatched, "label": f"copies of weights in {name}"}
+    return {"facecolor": colour, "edgecolor": PAPER, "linewidth": 0.4, "label": f"kept in {name}"}
 
 
 def _draw_step(axes: Axes, footprints: Footprints) -> None:
     longest = max(each.peak_bytes for each in footprints.values())
     for y, (precision, each) in enumerate(footprints.items()):
-        _beside(axes, y, f"step in {precision}" if precision == "fp32" else f"autocast {precision}", 0.008)
+        name = f"step in {precision}" if precision == "fp32" else f"autocast {precision}"
+        write_beside(axes, y, name, 0.008)
         draw_peak(axes, y, each)
         _write_peak(axes, y, each, longest)
     kinds = [kind for kind in KIND_COLOURS if any(kind in each.at_peak for each in footprints.values())]
@@ -298,16 +279,16 @@ def draw_peak(axes: Axes, y: float, each: Footprint) -> None:
     for left, kind, nbytes in _parts(each):
         colour = KIND_COLOURS[kind]
         axes.barh(y, nbytes, left=left, height=0.8, facecolor=colour, edgecolor=PAPER, linewidth=0.6)
-    style: dict[str, Any] = {"va": "center", "fontsize": SMALL, "fontweight": "bold", "color": INK}
-    axes.text(each.peak_bytes, y, f" {memory(each.peak_bytes)}", **style)
+    peak = f" {memory(each.peak_bytes)}"
+    axes.text(each.peak_bytes, y, peak, va="center", fontsize=SMALL, fontweight="bold", color=INK)
 
 
 def _write_peak(axes: Axes, y: float, each: Footprint, longest: int) -> None:
     """Write into the parts of a bar how much they are, where there is room."""
     for left, kind, nbytes in _parts(each):
         if nbytes > 0.11 * longest:
-            style: dict[str, Any] = {"ha": "center", "va": "center", "fontsize": SMALL}
-            axes.text(left + nbytes / 2, y, memory(nbytes), color=text_on(KIND_COLOURS[kind]), **style)
+            place, colour = left + nbytes / 2, text_on(KIND_COLOURS[kind])
+            axes.text(place, y, memory(nbytes), color=colour, ha="center", va="center", fontsize=SMALL)
 
 
 def _parts(each: Footprint) -> Iterator[tuple[int, str, int]]:
@@ -319,27 +300,21 @@ def _parts(each: Footprint) -> Iterator[tuple[int, str, int]]:
             left += each.at_peak[kind]
 
 
-def _beside(axes: Axes, y: float, text: str, distance: float, **style: Any) -> None:
-    """Write to the left of the bars; ``distance`` is a share of the axes' width."""
-    place: dict[str, Any] = {"ha": "right", "va": "center", "transform": axes.get_yaxis_transform()}
-    axes.text(-distance, y, text, **{"fontsize": 9, **place, **style})
-
-
 def _finish(axes: Axes, title: str, bottom: float) -> None:
     axes.set_ylim(bottom, -0.6)
     axes.set_xlim(left=0)
     axes.set_title(title, x=-_LEFT / (_RIGHT - _LEFT) + 0.015, pad=24)
-    axes.set_xticks([])
-    axes.set_yticks([])
-    axes.spines["bottom"].set_visible(False)
-    axes.spines["left"].set_color(GRID)
+    leave_to_bars(axes)
 
 
 def _legend(axes: Axes, patches: Iterable[Patch]) -> None:
     handles = list(patches)
-    place: dict[str, Any] = {
-        "loc": "lower left",
-        "bbox_to_anchor": (-_LEFT / (_RIGHT - _LEFT), 1.0),
-        "borderaxespad": 0.2,
-    }
-    axes.legend(handles=handles, ncols=max(1, len(handles)), fontsize=SMALL, handlelength=1.4, **place)
+    axes.legend(
+        handles=handles,
+        loc="lower left",
+        bbox_to_anchor=(-_LEFT / (_RIGHT - _LEFT), 1.0),
+        ncols=max(1, len(handles)),
+        fontsize=SMALL,
+        handlelength=1.4,
+        borderaxespad=0.2,
+    )

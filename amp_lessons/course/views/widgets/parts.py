@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-import ipywidgets
 import torch
 from matplotlib.figure import Figure
 from torch import Tensor
@@ -14,7 +13,7 @@ from amp_lessons._base.drawing.style import ACCENT, GRID, INK, QUIET, ZONES, hou
 from amp_lessons._base.text.words import MEASURED_MARK, counted
 from amp_lessons.course.material import decoder
 from amp_lessons.course.material.decoder import PARTS, Arithmetic, Changes, Decoder
-from amp_lessons.course.views.base.controls import ControlValue, dropdown, row
+from amp_lessons.course.views.base.controls import ControlValue, checkbox, dropdown, row
 from amp_lessons.course.views.base.number_line import powers_of_ten
 from amp_lessons.course.views.base.view import View
 from amp_lessons.course.views.widgets.stills import Still
@@ -39,9 +38,9 @@ class PartsView(View):
         """
         self._decoder, self._inputs, self._targets = model, inputs, targets
         Arithmetic(dict.fromkeys(parts, torch.bfloat16))  # refuses what is no part
-        self._boxes = {part: _box(part, part in parts) for part in PARTS}
+        self._boxes = {part: checkbox(part, part in parts) for part in PARTS}
         self._format = dropdown("in", ["bf16", "fp16"], "bf16")
-        self._replay = _box("keep fp32's experts", False)
+        self._replay = checkbox("keep fp32's experts")
         super().__init__(
             [row(*self._boxes.values()), row(self._format, self._replay)],
             alt="Histogram of how much the log-probabilities of a decoder change.",
@@ -50,10 +49,8 @@ class PartsView(View):
         with torch.no_grad():
             model(inputs)
         self._routes = model.chosen
-        self._is_quiet = False
         self._refresh()
-        for control in (*self._boxes.values(), self._format, self._replay):
-            control.observe(self._refresh, "value")
+        self.follow(self._refresh, *self._boxes.values(), self._format, self._replay)
 
     @property
     def parts(self) -> tuple[str, ...]:
@@ -62,10 +59,9 @@ class PartsView(View):
 
     @parts.setter
     def parts(self, chosen: tuple[str, ...]) -> None:
-        self._is_quiet = True  # one picture for all of them
-        for part, box in self._boxes.items():
-            box.value = part in chosen
-        self._is_quiet = False
+        with self.held():  # one picture for all of them
+            for part, box in self._boxes.items():
+                box.value = part in chosen
         self._refresh()
 
     @property
@@ -74,9 +70,7 @@ class PartsView(View):
         routes = self._routes if self.replayed else None
         return Arithmetic(dict.fromkeys(self.parts, HALVES[self.format]), routes=routes)
 
-    def _refresh(self, _change: object = None) -> None:
-        if self._is_quiet:
-            return
+    def _refresh(self) -> None:
         found = decoder.changes(self._decoder, self._inputs, self._targets, self.arithmetic)
         self.show(changes_picture(found), self._in_words(found), mark=MEASURED_MARK)
 
@@ -88,10 +82,6 @@ class PartsView(View):
             f"{names} in {self.format}: a log-probability typically changes by {found.typical:.4f}, "
             f"by {found.largest:.3f} at most; {counted(found.other_experts, 'choice')} of experts differ."
         )
-
-
-def _box(words: str, value: bool) -> ipywidgets.Checkbox:
-    return ipywidgets.Checkbox(description=words, value=value, indent=False, layout={"width": "auto"})
 
 
 def changes_picture(found: Changes) -> Picture:

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import base64
 import math
-from typing import Any
 
 import ipywidgets
 from markupsafe import Markup
@@ -12,12 +10,14 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
-from amp_lessons._base.drawing.picture import CAPTION_STYLE, Picture
+from amp_lessons._base.drawing.axes import mark_not_finite
+from amp_lessons._base.drawing.picture import Picture
 from amp_lessons._base.drawing.style import ACCENT, GRID, INK, SMALL, ZONES, house_style
 from amp_lessons._base.text.words import MEASURED_MARK, number
 from amp_lessons.course import clinic
 from amp_lessons.course.clinic import Curve, Observed
 from amp_lessons.course.quizzes import Choice, Question
+from amp_lessons.course.views.base.html import block, details, live_region
 from amp_lessons.course.views.base.view import View
 from amp_lessons.course.views.widgets.quiz import Quiz
 
@@ -54,22 +54,13 @@ class Patient(View):
 
     def stand_in(self) -> Markup:
         """Return picture and question; the diagnosis, and who met it, can be unfolded."""
-        met = Markup("<details><summary>Who met it</summary>{}</details>").format(self._sightings())
-        return (
-            self.page_html()
-            + self._quiz.stand_in()
-            + Markup('<div style="{}">{}</div>').format(CAPTION_STYLE, met)
-        )
-
-    def turn_page(self) -> None:
-        """Bring the page up to date: the question stands below it."""
-        self._page.value = self.page_html()
+        met = block(details("Who met it", self._sightings()))
+        return self.page_html() + self._quiz.stand_in() + met
 
     def _diagnosed(self, choice: Choice) -> None:
         """Who met the same gives the diagnosis away: say it when the right one was found."""
         if choice.right:
-            said = Markup('<div aria-live="polite" style="{}">People met it here:{}</div>')
-            self._met.value = said.format(CAPTION_STYLE, self._sightings())
+            self._met.value = live_region("People met it here:", self._sightings())
 
     def _sightings(self) -> Markup:
         item = Markup(
@@ -78,14 +69,11 @@ class Patient(View):
         items = (item.format(url=each.url, told=each.told, style=_LINK) for each in self.patient.seen_at)
         return Markup("<ul>{}</ul>").format(Markup("").join(items))
 
-    def _repr_mimebundle_(self, **kwargs: Any) -> dict[str, Any]:
+    def stored(self) -> dict[str, str]:
         """Return picture and text with the question in them, for readers without a kernel."""
-        bundle = super()._repr_mimebundle_(**kwargs)
-        asked = self._quiz._repr_mimebundle_()["text/plain"].splitlines()
-        bundle["text/plain"] = "\n".join([bundle["text/plain"], *asked])
-        if self.picture is not None:
-            bundle["image/png"] = base64.b64encode(self.picture.png("\n".join(asked))).decode()
-        return bundle
+        asked = self._quiz.stored()["text/plain"]
+        text = f"{MEASURED_MARK} {self.caption}\n{asked}"
+        return {"text/plain": text, **self.stored_picture(asked)}
 
 
 def describe(observed: clinic.Observed) -> str:
@@ -127,7 +115,8 @@ def _panel(place: int, panels: int, bottom: float, height: float) -> tuple[float
 def _draw(axes: Axes, curve: Curve) -> None:
     steps = range(1, len(curve.values) + 1)
     axes.plot(steps, curve.values, color=ACCENT, lw=1.6, marker="o", ms=4)
-    _mark_what_is_not_finite(axes, curve.values)
+    if mark_not_finite(axes, curve.values, 0.04, ms=6, color=ZONES["overflowed"].colour, label="NaN or inf"):
+        axes.legend(loc="upper right")
     if curve.at:
         axes.set_xticks(steps, [f"{place:,}" for place in curve.at])
     else:
@@ -146,13 +135,3 @@ def _keep_little_little(axes: Axes, values: tuple[float, ...]) -> None:
     if finite and max(finite) - min(finite) < 0.025 * max(map(abs, finite)):
         middle, span = (max(finite) + min(finite)) / 2, 0.025 * max(map(abs, finite))
         axes.set_ylim(middle - span, middle + span)
-
-
-def _mark_what_is_not_finite(axes: Axes, values: tuple[float, ...]) -> None:
-    """NaN and inf are no points of a line: mark them at its foot, and say what they are."""
-    broken = [step for step, value in enumerate(values, start=1) if not math.isfinite(value)]
-    if broken:
-        foot, colour = axes.get_xaxis_transform(), ZONES["overflowed"].colour
-        feet = [0.04] * len(broken)
-        axes.plot(broken, feet, "X", ms=6, transform=foot, color=colour, label="NaN or inf")
-        axes.legend(loc="upper right")

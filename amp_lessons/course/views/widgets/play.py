@@ -42,7 +42,7 @@ class Play(View):
         self._slider = Slider(name, 0, len(self._values) - 1, at, words=lambda i: f"{self._values[i]:,}")
         super().__init__([row(self._slider)], alt="Bars for each precision.")
         self._refresh()
-        self._slider.observe(self._refresh, "value")
+        self.follow(self._refresh, self._slider)
 
     @property
     def value(self) -> Any:
@@ -55,7 +55,7 @@ class Play(View):
             raise ValueError(f"{self._name} is one of {', '.join(map(str, self._values))}, not {value!r}")
         self._slider.value = self._values.index(value)
 
-    def _refresh(self, _change: object = None) -> None:
+    def _refresh(self) -> None:
         panels = self._answers[self.value]
         if isinstance(panels, str):
             self.say(panels)
@@ -78,22 +78,13 @@ def _answer(function: Callable[[Any], Panels], value: Any) -> Panels | str:
         return str(error)
 
 
-def _beside_first(bars: Mapping[str, float]) -> list[float]:
-    first = next(iter(bars.values()))
-    return [value / first if first else 0.0 for value in bars.values()]
-
-
 def _in_words(bars: Mapping[str, float]) -> dict[str, str]:
     """Return each number in two digits, behind the first with its share of that one."""
     first, *others = bars
-    words = {precision: _two_digits(value) for precision, value in bars.items()}
+    words = {precision: superscripts(f"{float(f'{value:.2g}'):,.10g}") for precision, value in bars.items()}
     for precision in others:
         words[precision] += f" ({percent(bars[precision], bars[first])})"
     return words
-
-
-def _two_digits(value: float) -> str:
-    return superscripts(f"{float(f'{value:.2g}'):,.10g}")
 
 
 def _picture(panels: Panels) -> Picture:
@@ -108,7 +99,8 @@ def _picture(panels: Panels) -> Picture:
 
 
 def _draw_panel(axes: Axes, quantity: str, bars: Mapping[str, float]) -> None:
-    names, lengths = list(bars), _beside_first(bars)
+    names, first = list(bars), next(iter(bars.values()))
+    lengths = [value / first if first else 0.0 for value in bars.values()]
     axes.barh(names, lengths, color=[dtype_colour(name) for name in names], height=0.62)
     for place, (length, words) in enumerate(zip(lengths, _in_words(bars).values(), strict=True)):
         axes.text(length, place, f" {words}", va="center", color=INK)

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
+from functools import partial
 from pathlib import Path
-from typing import Any
 
 import ipywidgets
 from markupsafe import Markup
@@ -14,6 +14,7 @@ from amp_lessons.course import classroom, progress
 from amp_lessons.course.progress import FirstAnswer, ProgressError
 from amp_lessons.course.quizzes import Choice, Question, question, questions
 from amp_lessons.course.views.base.controls import button, focus
+from amp_lessons.course.views.base.html import block, details, live_region, markdown_details
 from amp_lessons.course.views.base.shown import Shown
 from amp_lessons.course.views.widgets.counting import count_again
 
@@ -33,10 +34,12 @@ class Quiz(Shown):
         self._then = then
         self.question = question(which) if isinstance(which, str) else which
         self.chosen: Choice | None = None
-        self._buttons = [self._button(i, choice) for i, choice in enumerate(self.question.choices)]
+        self._buttons = [
+            choice_button(f"{LETTERS[i]})  {choice.text}", partial(self._choose, i))
+            for i, choice in enumerate(self.question.choices)
+        ]
         self._why = ipywidgets.HTML()
-        self._again = button("Answer again", "put your earlier answer away, and choose anew")
-        self._again.on_click(lambda _: self._clear())
+        self._again = button("Answer again", "put your earlier answer away, and choose anew", self._clear)
         self._again.layout.display = "none"
         asked = ipywidgets.HTML(STYLE + self._asked())
         super().__init__([asked, *self._buttons, self._why, self._again], layout={"max_width": "900px"})
@@ -56,11 +59,6 @@ class Quiz(Shown):
             return
         self._choose(self.question.choices.index(before.chosen), said=before._why.value)
 
-    def _button(self, i: int, choice: Choice) -> ipywidgets.Button:
-        made = choice_button(f"{LETTERS[i]})  {choice.text}")
-        made.on_click(lambda _: self._choose(i))
-        return made
-
     def _show_earlier_answer(self) -> None:
         """Show how the question was answered, on another day say: nobody has to remember it."""
         earlier = self._earlier()
@@ -75,8 +73,7 @@ class Quiz(Shown):
             said = "It was right." if earlier.right else "It was not right."
         said += f" The right one you found later. {_verdict(found)}" if found is not None else ""
         self.remove_class(_OPEN)
-        told = Markup('<div style="{}">Your first answer, on {}. {}</div>')
-        self._why.value = told.format(CAPTION_STYLE, earlier.at[:10], said)
+        self._why.value = block(f"Your first answer, on {earlier.at[:10]}. {said}")
         self._again.layout.display = ""
 
     def _earlier(self) -> FirstAnswer | None:
@@ -115,9 +112,8 @@ class Quiz(Shown):
             self._then(self.chosen)
 
     def _say_and_keep(self, i: int) -> Markup:
-        why = Markup('<div aria-live="polite" style="{}">{}</div>')
         said = [self.verdict, classroom.predicted(self.question, i), self._keep()]
-        return why.format(CAPTION_STYLE, " ".join(filter(None, said)))
+        return live_region(" ".join(filter(None, said)))
 
     def _keep(self) -> str:
         """Keep the first answer to a question of the lessons; return what is to be said of it."""
@@ -143,9 +139,7 @@ class Quiz(Shown):
             for line, choice in zip(self._choices(), self.question.choices, strict=True)
         )
         answer = self.question.answer
-        return Markup(
-            '{}<div style="{style}">{}<details><summary>Answer</summary>{}: {}</details></div>'
-        ).format(self._asked(), choices, answer.text, answer.why, style=CAPTION_STYLE)
+        return self._asked() + block(choices, details("Answer", f"{answer.text}: {answer.why}"))
 
     def _asked(self) -> Markup:
         return Markup('<div style="{};font-weight:600">{}</div>').format(CAPTION_STYLE, self.question.text)
@@ -154,18 +148,29 @@ class Quiz(Shown):
         choices = zip(LETTERS, self.question.choices, strict=False)
         return [f"{letter}) {choice.text}" for letter, choice in choices]
 
-    def _repr_mimebundle_(self, **kwargs: Any) -> dict[str, Any]:
-        bundle = super()._repr_mimebundle_(**kwargs)
-        bundle["text/plain"] = "\n".join(
-            [self.question.text, *self._choices(), *([self.verdict] if self.chosen else [])]
-        )
-        answer = self.question.answer
-        bundle["text/markdown"] = (
-            f"**{self.question.text}**\n\n"
-            + "\n".join(f"- {choice}" for choice in self._choices())
-            + f"\n\n<details><summary>Answer</summary>\n\n{answer.text}: {answer.why}\n\n</details>"
-        )
-        return bundle
+    def stored(self) -> dict[str, str]:
+        """Return the question with its choices; in markdown the answer can be unfolded."""
+        text, answer = self.question.text, self.question.answer
+        choices = "\n".join(f"- {choice}" for choice in self._choices())
+        folded = markdown_details("Answer", f"{answer.text}: {answer.why}")
+        return {
+            "text/plain": "\n".join([text, *self._choices(), *filter(None, [self.verdict])]),
+            "text/markdown": f"**{text}**\n\n{choices}\n\n{folded}",
+        }
+
+
+def several_stored(questions: Iterable[Question]) -> dict[str, str]:
+    """Return several questions, one below the other, as ``Quiz.stored`` does one."""
+    found = [Quiz(each).stored() for each in questions]
+    return {
+        "text/plain": "\n".join(each["text/plain"] for each in found),
+        "text/markdown": "\n\n".join(each["text/markdown"] for each in found),
+    }
+
+
+def several_standing_in(questions: Iterable[Question]) -> Markup:
+    """Return several questions as HTML; each answer can be unfolded."""
+    return Markup("").join(Quiz(each).stand_in() for each in questions)
 
 
 def _mark(choice: Choice, earlier: FirstAnswer | None) -> str:
@@ -181,8 +186,9 @@ def _verdict(chosen: Choice) -> str:
     return f"{'Yes.' if chosen.right else 'Not quite.'} {chosen.why}"
 
 
-def choice_button(text: str) -> ipywidgets.Button:
+def choice_button(text: str, pressed: Callable[[], object]) -> ipywidgets.Button:
     """Return the button of an answer, which looks like one below an ``amp-quiz``."""
     made = ipywidgets.Button(description=text, layout={"width": "auto"})
+    made.on_click(lambda _: pressed())
     made.add_class("amp-choice")
     return made

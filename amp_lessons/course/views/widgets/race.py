@@ -49,20 +49,20 @@ class RaceView(View):
         self._running: asyncio.Task[None] | None = None
         self._task_choice = dropdown("task", list(TASKS), _task(task))
         self._dtype_choice = dropdown("dtype", list(DTYPES.items()), _dtype(dtype))
-        start = button("Start", "train both runs, or go on where they were stopped")
-        stop = button("Stop", "stop after the step in progress")
-        again = button("Start again", "back to the initial weights, and off")
-        start.on_click(lambda _: self.start())
-        stop.on_click(lambda _: self.stop())
-        again.on_click(lambda _: self.start_again())
-        controls = [self._task_choice, self._dtype_choice, start, stop, again]
-        super().__init__([row(*controls)], alt="Loss over training steps in fp32 and in mixed precision.")
+        choices = self._task_choice, self._dtype_choice
+        buttons = (
+            button("Start", "train both runs, or go on where they were stopped", self.start),
+            button("Stop", "stop after the step in progress", self.stop),
+            button("Start again", "back to the initial weights, and off", self.start_again),
+        )
+        super().__init__(
+            [row(*choices, *buttons)], alt="Loss over training steps in fp32 and in mixed precision."
+        )
         self.race: Race
         self._drawn: RacePicture
         self._lined_up = ""
         self._line_up()
-        for choice in (self._task_choice, self._dtype_choice):
-            choice.observe(self._line_up, "value")
+        self.follow(self._line_up, *choices)
 
     @property
     def task(self) -> str:
@@ -162,7 +162,7 @@ class RaceView(View):
             self._line_up()
             raise
 
-    def _line_up(self, _change: object = None) -> None:
+    def _line_up(self) -> None:
         self.stop()
         with self.answering():
             before = self.race if self._lined_up == self.task else None

@@ -10,7 +10,7 @@ import torch
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
-from matplotlib.ticker import MultipleLocator, NullLocator
+from matplotlib.ticker import MultipleLocator
 from torch import Tensor
 
 from amp_lessons import parallel
@@ -20,7 +20,7 @@ from amp_lessons._base.drawing.style import ACCENT, GRID, INK, PAPER, QUIET, dty
 from amp_lessons._base.text.words import COMPUTED_MARK, relative
 from amp_lessons.course.views.base.controls import ControlValue, Slider, dropdown, row
 from amp_lessons.course.views.base.moving import MovingLines, MovingMark, MovingView, Points
-from amp_lessons.course.views.base.number_line import powers_of_ten
+from amp_lessons.course.views.base.number_line import LEAST_ERROR, errors_by_count
 from amp_lessons.formats.dtypes import dtype_name
 from amp_lessons.parallel import Addition, Growth
 
@@ -68,8 +68,7 @@ class ReductionView(MovingView):
         )
         self._drawing = ReductionPicture([2**k for k in range(1, most + 1)], ALGORITHMS, list(DTYPES))
         self._refresh()
-        for control in (self._ranks, self._algorithm, self._dtype, self._gradients):
-            control.observe(self._refresh, "value")
+        self.follow(self._refresh, self._ranks, self._algorithm, self._dtype, self._gradients)
 
     def growth(self, algorithm: str, dtype: str) -> Growth:
         """Return the errors over all numbers of ranks, of the gradients that are picked."""
@@ -80,7 +79,7 @@ class ReductionView(MovingView):
         """The relative error of the mean that is picked."""
         return self.growth(self.algorithm, self.dtype).errors[self.exponent - 1]
 
-    def _refresh(self, _change: object = None) -> None:
+    def _refresh(self) -> None:
         found = self._found[self.gradients]
         self._drawing.update(found, (self.algorithm, self.dtype), self.exponent - 1)
         drawn = min(2**self.exponent, MOST_DRAWN)
@@ -89,6 +88,7 @@ class ReductionView(MovingView):
 
     def _caption_now(self) -> str:
         at, picked = self.exponent - 1, self.growth(self.algorithm, self.dtype)
+        hops = f"each of {picked.hops[at]:,} hops" if picked.hops[at] > 1 else "one hop"
         others = [
             f"{algorithm} in {dtype}: {_off(self.growth(algorithm, dtype).errors[at])}"
             for algorithm in ALGORITHMS
@@ -97,7 +97,7 @@ class ReductionView(MovingView):
         ]
         return (
             f"{2**self.exponent:,} ranks ({self.gradients}), {self.algorithm} in {self.dtype}: an element is "
-            f"rounded after {_hops(picked.hops[at])}. The {self._of} is {_off(picked.errors[at])}"
+            f"rounded after {hops}. The {self._of} is {_off(picked.errors[at])}"
             f"{_size(picked.sizes[at])}. To compare, {'; '.join(others)}."
         )
 
@@ -125,10 +125,6 @@ def _by_name(gradients: Tensor | Mapping[str, Tensor] | None) -> dict[str, Tenso
     return dict(named)
 
 
-def _hops(count: int) -> str:
-    return f"each of {count:,} hops" if count > 1 else "one hop"
-
-
 def _off(error: float) -> str:
     return f"{relative(error)} off" if math.isfinite(error) else "inf or nan in places"
 
@@ -138,7 +134,7 @@ def _size(size: float) -> str:
     return f", {size:.2f} of its length" if math.isfinite(size) and abs(size - 1) >= 0.005 else ""
 
 
-LEAST_ERROR, MOST_ERROR = 1e-8, 2.0
+MOST_ERROR = 2.0
 MOST_DRAWN = 8  # ranks whose additions are drawn
 _DASHES = ("-", (0, (3, 2)), (0, (1, 1.5)))
 
@@ -154,7 +150,8 @@ class ReductionPicture(Picture):
         with house_style():
             figure = Figure(figsize=(9, 4.1))
             axes = figure.add_axes((0.1, 0.13, 0.5, 0.72))
-            _draw_errors(axes, ranks)
+            errors_by_count(axes, ranks, MOST_ERROR, margin=1.3)
+            axes.set(xlabel="ranks", ylabel="relative error of the mean")
             self._picked = MovingLines(axes, edgecolor=tint(INK, 0.2), lw=9, zorder=2.5)
             self._guide = MovingLines(axes, edgecolor=QUIET, lw=1.2, ls=_DASHES[-1])
             self._lines = {
@@ -188,16 +185,6 @@ class ReductionPicture(Picture):
         self._travels.update(*(edge for edge in edges if edge[0][0] != edge[1][0]))
         brought = [(rank, 0) for rank in range(ranks)]
         self._sums.update(*brought, *((each.rank, each.hop) for each in additions))
-
-
-def _draw_errors(axes: Axes, ranks: Sequence[int]) -> None:
-    axes.set(xscale="log", yscale="log", ylim=(LEAST_ERROR, MOST_ERROR))
-    axes.set_xlim(ranks[0] / 1.3, ranks[-1] * 1.3)
-    axes.set(xlabel="ranks", ylabel="relative error of the mean")
-    axes.set_xticks(ranks, [f"{count:,}" for count in ranks], fontsize=9)
-    axes.xaxis.set_minor_locator(NullLocator())
-    powers_of_ten(axes.yaxis)
-    axes.grid(color=GRID)
 
 
 def _draw_way(axes: Axes) -> None:

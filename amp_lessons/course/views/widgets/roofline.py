@@ -95,14 +95,18 @@ class RooflineView(View):
         self._product: Rate | None = None
         self._size = 0
         most = LARGEST_BY_SLIDER.get(str(place).partition(":")[0], 1024)
-        self._slider = Slider("Matrix size", 1, most // STEP, max(1, size // STEP), words=_slider_words)
+        self._slider = Slider(
+            "Matrix size", 1, most // STEP, max(1, size // STEP), words=lambda at: f"{at * STEP:,}"
+        )
         self._typed = text_field("or type any", "", placeholder="511 or 1,000")
         self._precision = dropdown("product in", list(self._survey.roofline.precisions), precision)
         controls = [self._slider, row(self._typed, self._precision)]
         super().__init__(controls, alt="Roofline: FLOP per second over FLOP per byte.")
-        self._chosen = SliderWithField(self._slider, self._typed, self._slider_moved, self._size_typed)
+        self._chosen = SliderWithField(
+            self._slider, self._typed, lambda at: self._measure(at * STEP), self._size_typed
+        )
         self._begin(size)
-        self._precision.observe(lambda _: self._measure(self._size), "value")
+        self.follow(lambda: self._measure(self._size), self._precision)
 
     @property
     def survey(self) -> Survey:
@@ -121,8 +125,7 @@ class RooflineView(View):
 
     @size.setter
     def size(self, size: int | str) -> None:
-        with self.answering(self._typed):
-            self._measure(parse_whole(size, "The matrix size", LARGEST_TYPED))
+        self._size_typed(size)
 
     def _begin(self, size: int) -> None:
         """Show the product of this size; that of the survey is as good as a new one."""
@@ -133,11 +136,9 @@ class RooflineView(View):
         else:
             self.size = size
 
-    def _slider_moved(self, position: int) -> None:
-        self._measure(position * STEP)
-
-    def _size_typed(self, text: str) -> None:
-        self.size = text
+    def _size_typed(self, size: int | str) -> None:
+        with self.answering(self._typed):
+            self._measure(parse_whole(size, "The matrix size", LARGEST_TYPED))
 
     def _measure(self, size: int) -> None:
         self.begin_work(f"{size:,} × {size:,} in {self.precision}")
@@ -210,10 +211,6 @@ def _products(survey: Survey, precision: str) -> dict[int, Timing]:
     }
 
 
-def _slider_words(position: int) -> str:
-    return f"{position * STEP:,}"
-
-
 MARKERS = {"matrix product": "o", "attention": "s", "LayerNorm": "^", "addition": "P"}
 _STROKES = ("-", (0, (8, 2)), (0, (5, 2)), (0, (1.5, 1.5)), "-.")
 DASHES = dict(zip(FORMATS, itertools.cycle(_STROKES)))
@@ -242,7 +239,7 @@ def roofline_picture(
         for width, roof in zip(np.linspace(4.5, 2, len(roofs)), roofs, strict=True):
             _draw_roof(axes, roof, low, high, width)
         for rate in operations:
-            _draw_point(axes, rate)
+            _draw_point(axes, rate, marker=MARKERS.get(rate.operation, "o"), ms=9, mew=0.6, zorder=4)
         if product:
             _draw_product(axes, product)
         if pair:
@@ -286,18 +283,10 @@ def _name_roofs(axes: Axes, roofs: Sequence[Roof]) -> None:
     for below, (roof, wanted) in enumerate(zip(reversed(ordered), reversed(places), strict=True)):
         place = min(wanted, top - (below + 0.5) * height)
         words = f"{roof.precision} {flop_rate(roof.flop_per_s)}\nridge at {three_digits(roof.ridge_point)}"
-        style: dict[str, Any] = {"va": "center", "fontsize": SMALL, "color": INK, "linespacing": 1.1}
-        transform = axes.get_yaxis_transform()
-        axes.plot(
-            [1.012, 1.035],
-            [10**place] * 2,
-            color=dtype_colour(roof.precision),
-            lw=5,
-            clip_on=False,
-            transform=transform,
-            solid_capstyle="butt",
-        )
-        axes.text(1.045, 10**place, words, transform=transform, **style)
+        at, colour = axes.get_yaxis_transform(), dtype_colour(roof.precision)
+        ends = [1.012, 1.035], [10**place] * 2
+        axes.plot(*ends, color=colour, lw=5, clip_on=False, transform=at, solid_capstyle="butt")
+        axes.text(1.045, 10**place, words, transform=at, va="center", fontsize=SMALL, linespacing=1.1)
 
 
 def _explain(axes: Axes, source: str) -> None:
@@ -318,20 +307,13 @@ def _short_rate(flop_per_s: float) -> str:
     return f"{flop_per_s / 1e9:g} G"
 
 
-def _draw_point(axes: Axes, rate: Rate) -> None:
-    style: dict[str, Any] = {
-        "marker": MARKERS.get(rate.operation, "o"),
-        "ms": 9,
-        "mec": INK,
-        "mew": 0.6,
-        "zorder": 4,
-    }
-    axes.plot(rate.intensity, rate.flop_per_s, ls="", color=dtype_colour(rate.precision), **style)
+def _draw_point(axes: Axes, rate: Rate, **style: Any) -> None:
+    colour = dtype_colour(rate.precision)
+    axes.plot(rate.intensity, rate.flop_per_s, ls="", color=colour, mec=INK, **style)
 
 
 def _draw_product(axes: Axes, product: Rate) -> None:
-    style: dict[str, Any] = {"marker": "*", "ms": 19, "mec": INK, "mew": 1.2, "zorder": 5}
-    axes.plot(product.intensity, product.flop_per_s, ls="", color=dtype_colour(product.precision), **style)
+    _draw_point(axes, product, marker="*", ms=19, mew=1.2, zorder=5)
     axes.annotate(
         f"{product.size:,} × {product.size:,}",
         (product.intensity, product.flop_per_s),

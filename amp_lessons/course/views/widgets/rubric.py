@@ -7,9 +7,9 @@ from collections.abc import Sequence
 import ipywidgets
 from markupsafe import Markup
 
-from amp_lessons._base.drawing.picture import CAPTION_STYLE
 from amp_lessons._base.text import prose
-from amp_lessons.course.views.base.controls import focus
+from amp_lessons.course.views.base.controls import checkbox, focus
+from amp_lessons.course.views.base.html import live_region
 from amp_lessons.course.views.widgets.quiz import STYLE
 
 
@@ -34,8 +34,8 @@ class Rubric(ipywidgets.VBox):
         model = Markup("<p>{}</p>").format(prose.as_html(answer))
         said = Markup("{}{}<p>A good answer covers this. Tick what you said:</p>")
         said = said.format(model if answer else "", weak if weak_answer else "")
-        self._answer.value = STYLE + told(said)
-        self._points.children = tuple(map(_box, points))
+        self._answer.value = STYLE + live_region(said)
+        self._points.children = tuple(map(checkbox, points))
         self.layout.display = ""
         focus(self._points.children[0])
 
@@ -43,12 +43,3 @@ class Rubric(ipywidgets.VBox):
         """Put answer and points away."""
         self.layout.display = "none"
         self._answer.value, self._points.children = "", ()
-
-
-def told(html: Markup) -> Markup:
-    """Return HTML that a screen reader announces when it changes."""
-    return Markup('<div aria-live="polite" style="{}">{}</div>').format(CAPTION_STYLE, html)
-
-
-def _box(point: str) -> ipywidgets.Checkbox:
-    return ipywidgets.Checkbox(description=point, indent=False, layout={"width": "auto"})

@@ -41,13 +41,15 @@ class RulerView(View):
         The middle of the picture is ``around``, a positive number; each step of ``zoom`` halves its width.
         """
         self._sizes = {name: sizes_in_order(tensor) for name, tensor in (tensors or {}).items()}
-        self._zoom = Slider("Zoom", 0, MOST_ZOOM, zoom, words=_width_in_words)
+        self._zoom = Slider(
+            "Zoom", 0, MOST_ZOOM, zoom, words=lambda zoom: f"{WIDEST_BINADES / 2**zoom:.3g} binades"
+        )
         self._power = Slider("Around", _LOWEST, _HIGHEST, 0, words=lambda exponent: power(2, exponent))
         self._field = text_field("or around the number", "", placeholder="2048 or 0.1", width="300px")
         super().__init__([self._zoom, self._power, row(self._field)], _alt(self._sizes))
         self._middle_chosen = SliderWithField(self._power, self._field, self._look_at, self._number_typed)
         self._look_at(_binade_of(str(around)))
-        self._zoom.observe(self._refresh, "value")
+        self.follow(self._refresh, self._zoom)
 
     @property
     def around(self) -> float | str:
@@ -67,7 +69,7 @@ class RulerView(View):
         self._middle_chosen.follow(middle)
         self._refresh()
 
-    def _refresh(self, _change: object = None) -> None:
+    def _refresh(self) -> None:
         half = WIDEST_BINADES / 2 ** (self.zoom + 1)
         low, high = self._middle - half, self._middle + half
         picture = ruler_picture(low, high, list(FORMATS.values()), self._sizes)
@@ -92,10 +94,6 @@ def _alt(sizes: Mapping[str, np.ndarray]) -> str:
         for name, (low, high) in spans.items()
     ]
     return " ".join(["The values that each number format can represent, on a logarithmic ruler.", *lie])
-
-
-def _width_in_words(zoom: int) -> str:
-    return f"{WIDEST_BINADES / 2**zoom:.3g} binades"
 
 
 def describe(low: float, high: float) -> str:

@@ -18,8 +18,8 @@ from amp_lessons._base.drawing.style import ACCENT, GRID, INK, house_style, tint
 from amp_lessons._base.text.words import COMPUTED_MARK, power, relative, share
 from amp_lessons.course.material import tensors
 from amp_lessons.course.views.base.controls import ControlValue, Slider, dropdown, row
-from amp_lessons.course.views.base.moving import MovingView
-from amp_lessons.course.views.base.number_line import FateBars, draw_zones, powers_of_two
+from amp_lessons.course.views.base.moving import FateBars, MovingView
+from amp_lessons.course.views.base.number_line import draw_zones, powers_of_two, two_to
 from amp_lessons.formats import FORMATS, FloatFormat
 from amp_lessons.fp8 import Placement, Quantized
 
@@ -82,15 +82,13 @@ class ScaleView(MovingView):
         )
         self._place = lru_cache(maxsize=2 * len(WAYS))(self._find_placement)
         self._error = lru_cache(maxsize=1024)(self._find_error)
-        self._drawn_for: str | None = None
-        self._show_placement()  # what is wrong with the arguments is raised here, not answered
-        for control in (self._slider, self._outlier, self._way, self._format):
-            control.observe(self._refresh, "value")
+        self._refresh()  # what is wrong with the arguments is raised here, not answered
+        self.follow(self._refresh, self._slider, self._outlier, self._way, self._format)
 
     @property
     def placement(self) -> Placement:
         """What the view shows: the tensor, and what the cast makes of it."""
-        return self._placement(self.way)
+        return self._place(self.way, self._exponent_of(self.way), self.outlier, self.format)
 
     def error_of(self, way: str) -> float:
         """Return the relative error of the tensor under a way to scale; of all but the outlier, if any."""
@@ -98,9 +96,6 @@ class ScaleView(MovingView):
 
     def _exponent_of(self, way: str) -> int | None:
         return self.exponent if way == BY_HAND else None
-
-    def _placement(self, way: str) -> Placement:
-        return self._place(way, self._exponent_of(way), self.outlier, self.format)
 
     def _find_placement(self, way: str, exponent: int | None, outlier: int, format: str) -> Placement:
         tensor, element = self._with_outlier(outlier), FORMATS[format]
@@ -119,26 +114,16 @@ class ScaleView(MovingView):
         tensor[self._middle] = self._largest * 2.0**exponent
         return tensor
 
-    def _refresh(self, _change: object = None) -> None:
-        with self.answering():
-            self._show_placement()
-
-    def _show_placement(self) -> None:
+    def _refresh(self) -> None:
         self._slider.disabled = self.way != BY_HAND
-        picture = self._picture_of_format()
+        picture = self.picture_of(self.format, self._axes_of_format)
         picture.update(self.placement, {way: self.error_of(way) for way in WAYS}, self.way)
         self.show(picture, self._caption_now(), mark=COMPUTED_MARK)
 
-    def _picture_of_format(self) -> ScalePicture:
-        """Return the picture that is there; draw another only where its axes are for another format."""
-        if isinstance(self.picture, ScalePicture) and self._drawn_for == self.format:
-            return self.picture
-        self._drawn_for = self.format
-        return ScalePicture(FORMATS[self.format], self._without_outlier())
-
-    def _without_outlier(self) -> dict[str, Placement]:
-        """Return the placement by every way, whose bars the picture has to have room for."""
-        return {way: self._place(way, self._exponent_of(way), 0, self.format) for way in WAYS}
+    def _axes_of_format(self) -> ScalePicture:
+        """Draw axes that have room for the bars of every way, without an outlier."""
+        placements = {way: self._place(way, self._exponent_of(way), 0, self.format) for way in WAYS}
+        return ScalePicture(FORMATS[self.format], placements)
 
     def _caption_now(self) -> str:
         by_hand = self.way == BY_HAND
@@ -181,7 +166,7 @@ def _multiplier(exponent: int) -> str:
 
 
 def _outlier_words(exponent: int) -> str:
-    return f"{power(2, exponent)} = {2**exponent:,} times the largest" if exponent else "none"
+    return f"{two_to(exponent)} times the largest" if exponent else "none"
 
 
 LOW, HIGH = -32, 24  # exponents in view, after scaling

@@ -46,20 +46,19 @@ class ScalerView(View):
         )
         self._growth = dropdown("growth_factor", [1.5, 2.0, 4.0], 2.0)
         self._backoff = dropdown("backoff_factor", [0.25, 0.5, 0.75], 0.5)
-        more = button(f"Train {STEPS_A_PRESS} more steps", "continue the run with real training steps")
-        inject = button("Inject an overflow", "one more step, with one value of its gradients set to inf")
-        restart = button("Start again", "back to the first step")
-        more.on_click(lambda _: self.train(STEPS_A_PRESS))
-        inject.on_click(lambda _: self.inject_overflow())
-        restart.on_click(lambda _: self.restart())
+        more = f"Train {STEPS_A_PRESS} more steps"
+        overflow = "one more step, with one value of its gradients set to inf"
         knobs = row(self._growth, self._backoff)
-        buttons = row(more, inject, restart)
+        buttons = row(
+            button(more, "continue the run with real training steps", lambda: self.train(STEPS_A_PRESS)),
+            button("Inject an overflow", overflow, self.inject_overflow),
+            button("Start again", "back to the first step", self.restart),
+        )
         super().__init__(
             [self._init_exponent, self._interval, knobs, buttons], alt="Loss scale over training steps."
         )
         self.restart()
-        for knob in (self._init_exponent, self._interval, self._growth, self._backoff):
-            knob.observe(lambda _: self.restart(), "value")
+        self.follow(self.restart, self._init_exponent, self._interval, self._growth, self._backoff)
 
     def restart(self) -> None:
         """Start the run again from the first step, with the knobs as they stand."""

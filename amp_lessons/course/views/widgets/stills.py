@@ -13,6 +13,7 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 from torch import Tensor
 
+from amp_lessons._base.drawing.axes import BESIDE
 from amp_lessons._base.drawing.picture import Picture
 from amp_lessons._base.drawing.style import GRID, INK, STROKES, house_style
 from amp_lessons._base.text.words import MEASURED_MARK
@@ -80,7 +81,7 @@ def curves_picture(
         axes.margins(x=0.01)
         for step, words in (marks or {}).items():
             _mark(axes, step, words)
-        axes.legend(loc="center left", bbox_to_anchor=(1.01, 0.5), handlelength=3.2)
+        axes.legend(**BESIDE, handlelength=3.2)
     return Picture(figure)
 
 

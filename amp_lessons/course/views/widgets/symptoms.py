@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from functools import partial
 
 import ipywidgets
 from IPython.core.getipython import get_ipython
@@ -14,7 +14,7 @@ from amp_lessons._base.text.nearest import did_you_mean
 from amp_lessons.course.clinic.causes import End
 from amp_lessons.course.clinic.symptoms import SYMPTOMS, SymptomAnswer, SymptomQuestion, paths
 from amp_lessons.course.views.base.code import code_html
-from amp_lessons.course.views.base.controls import button, row
+from amp_lessons.course.views.base.controls import button, focus, row
 from amp_lessons.course.views.base.shown import Shown
 from amp_lessons.course.views.widgets.quiz import STYLE, choice_button
 
@@ -32,10 +32,9 @@ class SymptomTree(Shown):
         self._answered: list[tuple[SymptomQuestion, SymptomAnswer]] = []
         self._at: SymptomQuestion | End = SYMPTOMS
         self._said = ipywidgets.HTML()
-        self._buttons = [self._button(place) for place in range(_MOST_ANSWERS)]
-        self._back, self._again = button("Back", "to the question before"), button("Start again")
-        self._back.on_click(lambda _: self.back())
-        self._again.on_click(lambda _: self.start_again())
+        self._buttons = [choice_button("", partial(self._choose, place)) for place in range(_MOST_ANSWERS)]
+        self._back = button("Back", "to the question before", self.back)
+        self._again = button("Start again", "", self.start_again)
         super().__init__([self._said, *self._buttons, row(self._back, self._again)])
         self.layout.max_width = "900px"
         self.add_class("amp-quiz")
@@ -88,26 +87,14 @@ class SymptomTree(Shown):
         shell.set_next_input(self.end.code)
         return "the new cell below holds the lines; its names are those of the lesson, or yours"
 
-    def _button(self, place: int) -> ipywidgets.Button:
-        made = choice_button("")
-        made.on_click(lambda _: self._choose(place))
-        return made
-
     def _choose(self, place: int) -> None:
         assert isinstance(self._at, SymptomQuestion)
         answer = self._at.answers[place]
         self._answered.append((self._at, answer))
         self._at = answer.then
         self._refresh()
-        self._keep_the_keyboard(place)
-
-    def _keep_the_keyboard(self, place: int) -> None:
-        """Move on where the pressed button is gone: a button that is hidden cannot be pressed."""
-        if place < len(self.answers):
-            return
-        to = self._buttons[0] if self.answers else self._back
-        if hasattr(to, "focus"):  # from ipywidgets 8 on
-            to.focus()
+        if place >= len(self.answers):  # a button that is hidden cannot be pressed
+            focus(self._buttons[0] if self.answers else self._back)
 
     def _refresh(self) -> None:
         for place, made in enumerate(self._buttons):
@@ -144,16 +131,18 @@ class SymptomTree(Shown):
             for symptom, found in ways().items()
         )
 
-    def _repr_mimebundle_(self, **kwargs: Any) -> dict[str, Any]:
-        bundle = super()._repr_mimebundle_(**kwargs)
+    def stored(self) -> dict[str, str]:
+        """Return as text where the answers have led, as markdown every way."""
         answered = [f"{asked.text} {said.text}" for asked, said in self._answered]
         now = [self._at.text] if isinstance(self._at, SymptomQuestion) else [self._at.cause, self._at.cure]
-        bundle["text/plain"] = "\n".join([*answered, *now, *(f"- {each}" for each in self.answers)])
-        bundle["text/markdown"] = "\n\n".join(
+        every_way = (
             "\n".join([f"**{symptom}**\n", *("- {} **{}** {} (Lesson {})".format(*way) for way in found)])
             for symptom, found in ways().items()
         )
-        return bundle
+        return {
+            "text/plain": "\n".join([*answered, *now, *(f"- {each}" for each in self.answers)]),
+            "text/markdown": "\n\n".join(every_way),
+        }
 
 
 def ways() -> dict[str, list[tuple[str, str, str, str]]]:
