@@ -136,8 +136,9 @@ def test_an_answer_to_several_questions_waits_for_all_of_them(open_page):
 def test_without_scripts_everything_can_be_unfolded(open_page):
     page = open_page("01_number_formats", java_script_enabled=False)
     fold = page.locator('[data-answers="formats.count"]')
+    expect(fold.locator("pre")).to_be_hidden()
     fold.locator("summary").click()
-    expect(fold.locator("figure")).to_be_visible()
+    expect(fold.locator("pre")).to_be_visible()
 
 
 # Of each block of code in sight, sentences left out: how many lines it has, and how high it is in lines.
@@ -182,10 +183,11 @@ def test_a_picture_moves_sideways_on_a_phone_with_type_to_be_read_and_says_what_
     shown = picture.locator("img")
     assert SMALL * shown.bounding_box()["width"] / (9 * 72) >= LEGIBLE_PX
     assert picture.bounding_box()["width"] <= 390
-    picture.locator(".amp-scroll").focus()
+    box = picture.locator(".amp-scroll")
+    box.focus()
     for _ in range(40):
         page.keyboard.press("ArrowRight")
-    page.wait_for_function("document.querySelector('#cell-fails-run .amp-scroll').scrollLeft > 300")
+    page.wait_for_function("each => each.scrollLeft > 300", arg=box.element_handle())
     expect(picture.locator("figcaption")).to_have_text(shown.get_attribute("alt"))
     page.set_viewport_size({"width": 1280, "height": 900})
     expect(picture.locator("figcaption")).to_be_visible()

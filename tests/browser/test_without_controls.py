@@ -90,6 +90,36 @@ def test_a_page_that_is_slow_shows_no_error_before_the_controls(opened):
     assert seen() == []
 
 
+SLOW = """
+import anywidget, traitlets
+
+
+class Slow(anywidget.AnyWidget):
+    _esm = '''
+        await new Promise((done) => setTimeout(done, 4000)); // as on a busy machine
+        const render = ({ model, el }) => {
+            const show = () => (el.textContent = model.get("said"));
+            model.on("change:said", show);
+            show();
+        };
+        export default { render };
+    '''
+    said = traitlets.Unicode("before").tag(sync=True)
+
+
+slow = Slow()
+slow
+"""
+
+
+def test_a_widget_whose_script_comes_late_hears_of_the_kernel(open_notebook, write_notebook):
+    notebook = open_notebook(write_notebook(SLOW)).run_all()
+    expect(notebook.page.get_by_text("before", exact=True)).to_be_visible()
+    notebook.evaluate("slow.said = 'after'")
+    expect(notebook.page.get_by_text("after", exact=True)).to_be_visible()
+    assert notebook.errors == []
+
+
 def test_a_page_that_has_lost_the_controls_shows_what_stands_in_until_it_is_loaded_again(opened):
     notebook = opened()
     notebook.lose_widgets()

@@ -31,6 +31,7 @@ from amp_lessons.course.site.shell import Page, html_of
 from amp_lessons.course.site.substitutes import Shelf
 from amp_lessons.course.site.symptoms import symptoms_page, symptoms_script
 from amp_lessons.course.views.base import code
+from amp_lessons.course.views.base.shown import Arrival
 from amp_lessons.course.views.widgets import quiz
 
 ASSETS = Path(__file__).parent / "assets"
@@ -175,10 +176,10 @@ def widget_scripts() -> str:
     """
     made = ["window.ampWidgets = {};"]
     for widget in _widgets():
-        script = str(widget._esm)
-        if _EXPORT not in script:
-            raise ValueError(f"{widget.__name__}'s script must end with {_EXPORT!r}")
-        inside = script.replace(_EXPORT, "return { render };")
+        script, found, exported = str(widget._esm).rpartition(_EXPORT)
+        if not found or exported.strip() or re.search(r"^export\b", script, re.MULTILINE):
+            raise ValueError(f"{widget.__name__}'s script must end with {_EXPORT!r}, and export nothing else")
+        inside = f"{script}return {{ render }};\n"
         made.append(f"window.ampWidgets.{widget.__name__} = (() => {{\n{inside}}})();")
     return "\n".join(made)
 
@@ -189,8 +190,9 @@ def widget_styles() -> str:
 
 
 def _widgets() -> Iterator[type[anywidget.AnyWidget]]:
-    """Yield every class of the views that brings a script; all views are loaded for it."""
+    """Yield every class of the views that brings a script for a site's page; all views are loaded for it."""
     for name in dir(views):
         getattr(views, name)
     found = anywidget.AnyWidget.__subclasses__()
-    yield from (each for each in found if each.__module__.startswith(views.__name__))
+    ours = (each for each in found if each.__module__.startswith(views.__name__))
+    yield from (each for each in ours if each is not Arrival)  # where no controls arrive

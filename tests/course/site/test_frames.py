@@ -15,6 +15,7 @@ from amp_lessons.course.site.build import widget_scripts
 from amp_lessons.course.site.frames import cells_to_run, views_to_make
 from amp_lessons.course.site.freezing import Pack, differences, freeze
 from amp_lessons.course.site.making import LIVE
+from amp_lessons.course.views.widgets.bits import BitRow
 
 
 def unpacked(packed):
@@ -74,6 +75,12 @@ def test_the_widgets_scripts_are_functions_of_one_script():
     script = widget_scripts()
     assert "export" not in script
     assert "window.ampWidgets.Slider = (() => {" in script
+
+
+def test_a_widget_whose_script_exports_more_is_refused(monkeypatch):
+    monkeypatch.setattr(BitRow, "_esm", f"export function begin() {{}}\n{BitRow._esm}")
+    with pytest.raises(ValueError, match="BitRow's script must end with"):
+        widget_scripts()
 
 
 def test_a_lesson_is_run_as_far_as_its_last_view_without_its_questions():

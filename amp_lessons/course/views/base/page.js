@@ -48,6 +48,18 @@ function cover(notebook) {
   }
 }
 
+// anywidget gives a widget's script two seconds to be there. If a busy machine takes longer, the widget is drawn, and
+// hears nothing of the kernel ever after: its slider moves, its picture does not. So it is given time.
+const SCRIPT_MS = 20_000;
+
+function letScriptsTakeTheirTime() {
+  const timeout = AbortSignal.timeout;
+  AbortSignal.timeout = (ms) => {
+    const isAnywidgets = new Error().stack?.includes("anywidget");
+    return timeout.call(AbortSignal, isAnywidgets ? Math.max(ms, SCRIPT_MS) : ms);
+  };
+}
+
 // Shift+Enter scrolls to the next cell, before anybody knows how high what this one shows will be. Once it is there, it
 // is brought into sight; of what is higher than the page its ``start`` or its ``end``.
 function showWhole(cell, part) {
@@ -86,4 +98,5 @@ function begin() {
     subtree: true,
   });
   look();
+  letScriptsTakeTheirTime();
 }
