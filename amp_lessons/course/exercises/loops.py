@@ -10,6 +10,7 @@ import itertools
 import math
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
+from functools import partial
 from types import ModuleType
 from typing import Any
 
@@ -53,8 +54,8 @@ class Bench:
     ``answer`` is the solution, as a loop; ``fields`` of ``Problem`` and ``constants`` are arguments.
     ``there`` is the module whose ``train`` runs the loop in the worker, ``signature`` what the stub can be
     called with where that is not what a loop is called with. ``mistakes`` looks for what is wrong with a run;
-    ``applied`` says which gradient an update is plain SGD on. With ``tries_out`` a problem is drawn again
-    until the solution is right on it: where no bound on a gradient's rounding says so beforehand.
+    ``applied`` says which gradient an update is plain SGD on. A problem is drawn again until the solution is
+    right on it: how far 16 bits round hangs on the weights, on which earlier rounding leaves its mark.
     """
 
     answer: Callable[..., Any]
@@ -65,7 +66,6 @@ class Bench:
     signature: tuple[int, tuple[str, ...]] | None = None
     mistakes: Callable[[Run], list[Finding]] | None = None
     applied: str = "true gradient"
-    tries_out: bool = False
 
     def given(self, problem: Problem) -> dict[str, Any]:
         """Return what the worker is told of a problem."""
@@ -85,16 +85,12 @@ class Bench:
     def _judge(self, worker: Worker, draw: torch.Generator) -> Iterator[Finding | SideBySide]:
         self.require_callable(worker)
         shift, runs = int(torch.randint(2**30, (), generator=draw)), []
-        train, find = f"{self.there.__name__}:train", self.mistakes or mistakes
+        train = f"{self.there.__name__}:train"
         for problem in self.problems:
-            drawn = self._drawn(problem, shift)
-            run = Run(drawn, worker.call(train, Handle(0), self.given(drawn)))
-            if not problem.poisoned and run.windows and all(window.overflowed for window in run.windows):
-                drawn = replace(drawn, epochs=2 * drawn.epochs)  # its scale has farther to fall
-                run = Run(drawn, worker.call(train, Handle(0), self.given(drawn)))
-            if found := find(run):
+            run = self._run(self._drawn(problem, shift), partial(worker.call, train, Handle(0)))
+            if found := self._found(run):
                 line = bed.as_raised(run.told["raised"]).line if run.told["raised"] else ""
-                seen = audited(worker, self.given(drawn), train)
+                seen = audited(worker, self.given(run.problem), train)
                 found[0] = with_audit(found[0], seen, _when(run.problem), line)
                 raise Rejected(*found, *self._comparisons(run, run))
             runs.append(run)
@@ -105,12 +101,22 @@ class Bench:
         yield from (*remarks, *_seen_as_well(seen, {each.code for each in remarks}))
         yield from self._comparisons(runs[min(1, len(runs) - 1)], poisoned)
 
+    def _run(self, problem: Problem, train: Callable[[dict[str, Any]], dict[str, Any]]) -> Run:
+        """Let a loop train; for longer where every batch overflowed, whose scale has farther to fall."""
+        run = Run(problem, train(self.given(problem)))
+        if not problem.poisoned and run.windows and all(window.overflowed for window in run.windows):
+            longer = replace(problem, epochs=2 * problem.epochs)
+            run = Run(longer, train(self.given(longer)))
+        return run
+
+    def _found(self, run: Run) -> list[Finding]:
+        return (self.mistakes or mistakes)(run)
+
     def _drawn(self, problem: Problem, shift: int) -> Problem:
-        drawn = problem.drawn_anew(shift)
-        for _ in range(_TRIES if self.tries_out else 0):
-            if not (self.mistakes or mistakes)(Run(drawn, self.there.train(self.answer, self.given(drawn)))):
+        for further in range(_TRIES):
+            drawn = problem.drawn_anew(shift + further * _FURTHER)
+            if not self._found(self._run(drawn, partial(self.there.train, self.answer))):
                 break
-            drawn = problem.drawn_anew(shift := shift + _FURTHER)
         return drawn
 
     def _comparisons(self, loss_run: Run, scale_run: Run) -> Iterator[SideBySide]:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import warnings
 from collections.abc import Callable
 from typing import Any
+from unittest import mock
 
 import torch
 from torch.optim.lr_scheduler import LambdaLR
@@ -23,8 +25,7 @@ def train(loop: Callable[..., Any], given: loops_there.Given) -> dict[str, Any]:
     The last number of each is how far it was in the end. The schedule leaves the learning rate as it is: the
     judge knows gradients by how far the weights moved.
     """
-    if given["poisoned"] or given["dtype"] == torch.bfloat16:
-        _let_scalers_grow_soon()
+    soon = given["poisoned"] or given["dtype"] == torch.bfloat16
     company: dict[str, list[int]] = {"schedule": [], "average": []}
 
     def with_company(model: Any, loader: Any, optimizer: Any, *args: Any, **kwargs: Any) -> Any:
@@ -46,17 +47,18 @@ def train(loop: Callable[..., Any], given: loops_there.Given) -> dict[str, Any]:
             finally:
                 note()
 
-    return {**loops_there.train(with_company, given), "company": company}
+    with _growing_soon() if soon else contextlib.nullcontext():
+        told = loops_there.train(with_company, given)
+    return {**told, "company": company}
 
 
-def _let_scalers_grow_soon() -> None:
+def _growing_soon() -> contextlib.AbstractContextManager[Any]:
+    """Let scalers that are made meanwhile grow soon, unless they are told when."""
     original = torch.amp.GradScaler.__init__
-    if original.__name__ == "grows_soon":
-        return
 
     def grows_soon(self: Any, *args: Any, **kwargs: Any) -> None:
         if len(args) <= _PLACE_OF_INTERVAL:
             kwargs.setdefault("growth_interval", _SOON)
         original(self, *args, **kwargs)
 
-    torch.amp.GradScaler.__init__ = grows_soon  # type: ignore[method-assign]
+    return mock.patch.object(torch.amp.GradScaler, "__init__", grows_soon)

@@ -29,7 +29,6 @@ def judge(worker: Worker, draw: torch.Generator) -> Iterator[Finding | SideBySid
         constants={"penalty": _PENALTY},
         mistakes=lambda run: [found for found in [first(_mistakes(run))] if found is not None],
         applied="gradient of the loss plus the penalty on its true gradient",
-        tries_out=True,
     )
     return (each for each in bench.judge(worker, draw) if isinstance(each, SideBySide) or each.kind != "note")
 
