@@ -171,8 +171,8 @@ wrong(
 )
 wrong(
     "left_over_clipped_before_the_scaler_looks",
-    "clip_before_unscale",
-    "value by value",
+    "overflow_hidden",
+    "clip_grad_value_",
     LEFT_OVER,
     after_the_epoch(
         "torch.nn.utils.clip_grad_value_(model.parameters(), 1e3)",

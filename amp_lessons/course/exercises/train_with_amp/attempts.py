@@ -318,8 +318,8 @@ wrong(
 )
 wrong(
     "clip_value_hides_overflow",
-    "clip_before_unscale",
-    "value by value",
+    "overflow_hidden",
+    "clip_grad_value_",
     (STEP, "            torch.nn.utils.clip_grad_value_(model.parameters(), 60000.0)\n" + STEP),
 )
 wrong(
