@@ -24,7 +24,7 @@ from tests.test_packaging import PROJECT, ROOT
 pytestmark = pytest.mark.slow
 
 # What of the instruments draws, where matplotlib is there.
-DRAWS = ("audit.page.drawings", "drawing.picture", "drawing.style")
+DRAWS = ("audit.page.drawings", "drawing.axes", "drawing.picture", "drawing.style")
 ABOVE = ("course", "teaching", "cli")
 
 # Python imports sitecustomize when it starts, so the processes that the audit starts are held to it too.

@@ -317,6 +317,12 @@ wrong(
     ),
 )
 wrong(
+    "clip_value_while_scaled",
+    "clip_before_unscale",
+    "value by value",
+    (STEP, "            torch.nn.utils.clip_grad_value_(model.parameters(), 1.0)\n" + STEP),
+)
+wrong(
     "clip_value_hides_overflow",
     "overflow_hidden",
     "clip_grad_value_",
