@@ -32,7 +32,9 @@ def test_the_page_goes_to_the_next_cell_and_the_first_run_says_where_one_stopped
     expect(opened.page.locator(".Toastify")).to_contain_text(STOPPED)
     card = opened.page.locator(".jp-CodeCell", has_text='ExerciseCard("largest_safe_scale")')
     expect(card).to_be_in_viewport()
-    assert opened._in_jupyterlab(ACTIVE) == "largest-safe-scale-card"
+    assert opened._in_jupyterlab(ACTIVE) == "largest-safe-scale-card", (
+        "the cell below the question is not there"
+    )
     opened.page.keyboard.press("Shift+Enter")
     expect(card.locator(".jp-RenderedMarkdown").first).to_contain_text(STOPPED)
     expect(opened.card("The largest safe scale")).to_be_visible()

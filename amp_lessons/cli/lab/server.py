@@ -42,7 +42,8 @@ def with_the_place(handler: Any, page_config: dict[str, Any]) -> dict[str, Any]:
 def _place(kept: progress.Learner) -> dict[str, Any] | None:
     """Return the lesson where somebody stopped, the cell to go to there, a line to say, and what is next.
 
-    Whoever was here a moment ago is brought to the cell, too, and told nothing.
+    That cell is the one below what was worked on last: cells before the next task may not have been run.
+    Whoever was here a moment ago is brought there, too, and told nothing.
     """
     found, said = tasks.stopped_at(kept), following.where_stopped(kept)
     if found is None:
@@ -53,4 +54,11 @@ def _place(kept: progress.Learner) -> dict[str, Any] | None:
         return place
     lesson, cell = step.place
     there = {"label": f"Next: lesson {lesson}", "file": shipped.head_of(lesson).file, "cell": cell}
-    return {**place, "cell": cell if lesson == last.lesson else last.cell, "next": there}
+    return {**place, "cell": _below(last, cell) if lesson == last.lesson else last.cell, "next": there}
+
+
+def _below(last: tasks.Task, following: str) -> str:
+    """Return the id of the cell below a task, or of what follows where that does not stand below."""
+    cells = [cell["id"] for cell in shipped.cells_of(shipped.numbered(shipped.originals(), last.lesson))]
+    place = cells.index(last.cell)
+    return cells[place + 1] if following in cells[place + 1 :] else following

@@ -17,9 +17,10 @@
   const goTo = async (panel, id) => {
     const { content } = panel;
     const index = content.widgets.findIndex((cell) => cell.model.id === id);
-    if (index < 0) return;
+    if (index < 0) return false;
     content.activeCellIndex = index;
     await content.scrollToItem(index, "center", 0);
+    return true;
   };
 
   const begin = () => import(URL.createObjectURL(new Blob([ampPage, "begin();"], { type: "text/javascript" })));
@@ -42,7 +43,7 @@
     if (!panel) return;
     sessionStorage.ampStopped = where;
     await panel.revealed;
-    await goTo(panel, place.cell);
+    if (!(await goTo(panel, place.cell)) && place.next) await goTo(panel, place.next.cell); // a cell may be gone
     if (!place.said) return;
     const folder = panel.context.path.slice(0, -place.file.length);
     const actions = [place.next].filter(Boolean).map(({ label, file, cell }) => ({
