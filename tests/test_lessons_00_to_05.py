@@ -114,7 +114,7 @@ def test_bf16_saves_memory_at_the_larger_batches_and_costs_some_at_the_smaller()
 
 def test_an_evening_uses_no_word_that_lesson_01_alone_explains():
     for stop in route("evening").stops:
-        cells = map(shipped.source, shipped.cells_of(shipped.numbered(shipped.originals(), stop.lesson)))
+        cells = map(shipped.source, shipped.cells_in(stop.lesson))
         asked = (f"{each.text} {each.choices}" for each in quizzes.of_lesson(stop.lesson))
         assert [said for said in (*cells, *asked) if "mantissa" in said] == []
 
@@ -127,7 +127,7 @@ def folds(cell):
     ("lesson", "view"), [("00", "surprise"), ("00", "play-view"), ("03", "live-view"), ("03", "scaler-view")]
 )
 def test_what_a_slider_is_moved_to_find_stands_behind_a_question_or_folded(lesson, view):
-    cells = shipped.cells_of(shipped.numbered(shipped.originals(), lesson))
+    cells = shipped.cells_in(lesson)
     here = next(at for at, cell in enumerate(cells) if cell["id"] == view)
     below = [shipped.source(cell) for cell in cells[here + 1 :] if cell["cell_type"] == "code" or folds(cell)]
     assert below[0].startswith(("views.Quiz(", "<details>"))

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from amp_lessons.course.lessons import shipped
-from amp_lessons.course.lessons.shipped import Head, cells_of, head_of, heading_of, numbered, originals
+from amp_lessons.course.lessons.shipped import Head, cells_in, head_of, heading_of
 from amp_lessons.course.routes import minutes
 from amp_lessons.course.routes.catalogue import route
 from classroom import computed, pages
@@ -22,7 +22,7 @@ AGAIN = "run `python -m classroom.pages`, and look at what changed"
 @pytest.mark.parametrize("number", NUMBERS)
 def test_every_section_of_a_lesson_has_its_minutes(number):
     assert min(MINUTES[number].values()) >= 0
-    cells = cells_of(numbered(originals(), number))
+    cells = cells_in(number)
     assert list(MINUTES[number]) == [
         minutes.OPENING,
         *(found[1] for cell in cells if (found := heading_of(cell))),

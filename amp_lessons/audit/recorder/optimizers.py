@@ -59,10 +59,8 @@ class GradientCalls(Part):
             wanted = {id(each) for each in ([tensors] if isinstance(tensors, Tensor) else tensors)}
             all_owned = [p for o in self._known.of_this_thread().values() for p in parameters_of(o)]
             owners = [p for p in all_owned if id(p.grad) in wanted]
-            limit = abs(
-                float([*bounds, *named.values()][0])
-            )  # the smallest value, which is the largest negated
-            self.clipped(by_value=True, limit=limit, parameters=owners)
+            lowest, *_ = *bounds, *named.values()
+            self.clipped(by_value=True, limit=abs(float(lowest)), parameters=owners)
 
     def sent_by(self, before: None, result: None, model: Any, state: Any, hook: Any) -> None:
         """Record by which hook DDP sends gradients, where that casts them to 16 bits."""

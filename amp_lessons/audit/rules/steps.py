@@ -253,7 +253,7 @@ def _(event: events.Clipped, past: Past) -> Verdicts:
     meant = event.scale == 1.0 or event.limit > (100.0 if event.scale is None else math.sqrt(event.scale))
     if event.scaled and not meant and not event.limit > NO_LIMIT:
         how = "value by value" if event.by_value else "by their norm"
-        threshold = "the threshold" if math.isnan(event.limit) else f"the threshold {event.limit:g}"
+        threshold = f"the threshold {event.limit:g}"
         yield seen(
             clip_before_unscale(
                 f"{how} before scaler.unscale_(optimizer), while they were still multiplied by the scale",

@@ -13,9 +13,8 @@ from amp_lessons.course.lessons import shipped, tasks
 from amp_lessons.course.routes import following
 from amp_lessons.course.routes.stops import Command
 
-_PAGE = (
-    Path(progress.__file__).parent / "views" / "base" / "page.js"
-)  # read, not imported: that loads PyTorch
+# It is read where it lies, for importing the views would load PyTorch.
+_PAGE = Path(progress.__file__).parent / "views" / "base" / "page.js"
 
 
 def _jupyter_server_extension_points() -> list[dict[str, str]]:
@@ -59,6 +58,6 @@ def _place(kept: progress.Learner) -> dict[str, Any] | None:
 
 def _below(last: tasks.Task, following: str) -> str:
     """Return the id of the cell below a task, or of what follows where that does not stand below."""
-    cells = [cell["id"] for cell in shipped.cells_of(shipped.numbered(shipped.originals(), last.lesson))]
+    cells = [cell["id"] for cell in shipped.cells_in(last.lesson)]
     place = cells.index(last.cell)
     return cells[place + 1] if following in cells[place + 1 :] else following

@@ -109,6 +109,11 @@ def cells_of(lesson: Path) -> tuple[Cell, ...]:
     return tuple(json.loads(lesson.read_text("utf-8"))["cells"])
 
 
+def cells_in(number: str) -> tuple[Cell, ...]:
+    """Return the cells of a lesson by its number. Raises as ``head_of`` does."""
+    return cells_of(numbered(originals(), number))
+
+
 def parted(cells: Iterable[Cell]) -> tuple[list[Cell], list[list[Cell]]]:
     """Part a lesson's cells into its core and its deeper sections, each of which begins with its heading."""
     core: list[Cell] = []
@@ -122,7 +127,7 @@ def parted(cells: Iterable[Cell]) -> tuple[list[Cell], list[list[Cell]]]:
 
 def parts_of(number: str) -> tuple[list[Cell], list[list[Cell]]]:
     """Return core and deeper sections of a lesson by its number. Raises as ``head_of`` does."""
-    return parted(cells_of(numbered(originals(), number)))
+    return parted(cells_in(number))
 
 
 def section(number: str, id: str) -> list[Cell]:
@@ -130,7 +135,7 @@ def section(number: str, id: str) -> list[Cell]:
 
     The first cell heads what stands above the first heading. Raises ValueError where there is none.
     """
-    cells = cells_of(numbered(originals(), number))
+    cells = cells_in(number)
     levels = [len(heading[0]) if (heading := heading_of(cell)) else 0 for cell in cells]
     levels[0] = 2
     begin = next((at for at, cell in enumerate(cells) if cell["id"] == id and levels[at]), None)

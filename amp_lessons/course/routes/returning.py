@@ -138,7 +138,7 @@ class Returning:
         """Return the lesson's cells above the one that runs, all where that one is the learner's own."""
         from amp_lessons.course.lessons import shipped
 
-        cells = shipped.cells_of(shipped.numbered(shipped.originals(), self._lesson))
+        cells = shipped.cells_in(self._lesson)
         here = [at for at, cell in enumerate(cells) if cell["id"] == self._cell]
         return list(cells[: here[0]] if here else cells)
 

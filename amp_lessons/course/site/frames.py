@@ -55,7 +55,7 @@ def cells_to_run(number: str) -> list[Cell]:
 
     What a view needs that stands there as a picture is not run: it may be a training of a minute.
     """
-    cells = shipped.cells_of(shipped.numbered(shipped.originals(), number))
+    cells = shipped.cells_in(number)
     code = [each for each in cells if each["cell_type"] == "code"]
     code = [each for each in code if not _NOT_RUN.match(shipped.source(each))]
     live = [place for place, each in enumerate(code) if _is_live(each)]

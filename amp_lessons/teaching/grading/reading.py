@@ -258,9 +258,8 @@ def _inner(table: symtable.SymbolTable) -> Iterable[symtable.SymbolTable]:
 
 
 _CELL_MAGIC = re.compile(r"\s*%%(\w+).*\n?")
-_MAGIC = re.compile(
-    r"^([ \t]*)([\w, ]+=[ \t]*)?(?:[%!?].*|[\w.]+\?+)$", re.MULTILINE
-)  # what it says is empty
+# A line of IPython's, with the name that is given what it says: here an empty list.
+_MAGIC = re.compile(r"^([ \t]*)([\w, ]+=[ \t]*)?(?:[%!?].*|[\w.]+\?+)$", re.MULTILINE)
 
 
 class UnreadableNotebookError(ValueError):

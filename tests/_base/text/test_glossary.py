@@ -35,7 +35,7 @@ def texts() -> Iterator[tuple[str, str]]:
     for each in (*shelf.exercises(), *shelf.interview_tasks()):
         yield each.id, (package / "course/exercises" / each.id / "card.md").read_text("utf-8")
     for number in NUMBERS:
-        cells = shipped.cells_of(shipped.numbered(shipped.originals(), number))
+        cells = shipped.cells_in(number)
         yield number, "\n".join(shipped.source(cell) for cell in cells if cell["cell_type"] == "markdown")
     for name in ("README.md", "classroom/guide.md"):
         yield name, (ROOT / name).read_text("utf-8")
