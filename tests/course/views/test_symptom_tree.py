@@ -72,7 +72,7 @@ def test_without_a_kernel_every_way_can_be_read(tree):
     assert len(rows) == len(list(paths())) == tree.stand_in().count("<li>")
     assert all(f"**{path.end.cause}**" in row for path, row in zip(paths(), rows, strict=True))
     first = "fp16, with fp32 weights · From when on? from the first batch · And all in fp32, copy."
-    assert rows[0].startswith("- In which dtype?")
+    assert rows[0].startswith("- In which dtype is the forward pass?")
     assert first in rows[0]
     assert "finite, and below 65,504? yes" in bundle["text/markdown"]
     assert bundle["text/plain"].splitlines()[:2] == [SYMPTOMS.text, "- the loss is NaN or inf"]
