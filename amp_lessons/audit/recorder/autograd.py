@@ -208,7 +208,7 @@ class AutogradCalls(Part):
             return None
         self._here.begin_round()
         self._here.note("backward")
-        root = roots[0]
+        root = next((each for each in roots if graph.scaler_of(each) is not None), roots[0])
         self._record_penalty(root)
         device = root.device.type
         held = any(by_library for *_, by_library in self._here.autocasts[-1:])
@@ -249,7 +249,8 @@ class AutogradCalls(Part):
             "made_at": graph.line_of(root, graph.MADE_AT),
             "cast_at": graph.line_of(root, graph.CAST_AT),
         }
-        return facts, handed_on, unscaled.surely and sure
+        beside = graph.weights_beside(roots) if scaler and gradients is None else frozenset()
+        return facts, handed_on, unscaled.surely and sure, beside
 
     def _scales(self) -> list[float]:
         """Return the scales of all scalers, the first ones where reading them would cost something."""
@@ -274,16 +275,18 @@ class AutogradCalls(Part):
         stepped = [each for of in optimizers.values() for each in parameters_of(of)]
         return bool(stepped) and all(each.dtype != dtype for each in stepped)
 
-    def _after_backward(self, facts: dict[str, Any], handed_on: bool, unscaled: bool) -> None:
+    def _after_backward(
+        self, facts: dict[str, Any], handed_on: bool, unscaled: bool, beside: frozenset[int]
+    ) -> None:
         scaler = facts["scaler"]
         if scaler is not None:
             self._here.scaled = scaler, self._log.steps
-        scaled_by = scaler or 0, self._known.updates[scaler] if scaler else 0
+        how = scaler or 0, self._known.updates[scaler] if scaler else 0, facts["line"], unscaled, beside
         self._known.book.passes += 1
         reached = frozenset(
             key
             for key, optimizer in self._known.of_this_thread().items()
-            if self._known.book.after_backward(parameters_of(optimizer), *scaled_by, facts["line"], unscaled)
+            if self._known.book.after_backward(parameters_of(optimizer), *how)
         )
         loss = Loss(self._here.loss, facts["line"], facts["made_at"], facts["averaged"])
         for key in () if handed_on else reached:  # it is no loss

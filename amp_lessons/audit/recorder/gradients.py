@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import weakref
 from collections import deque
-from collections.abc import Iterable, Iterator
+from collections.abc import Container, Iterable, Iterator
 from dataclasses import KW_ONLY, dataclass
 from typing import Literal
 
@@ -153,11 +153,18 @@ class GradientBook:
         return any(id(parameter) in self._cleared for parameter in parameters)
 
     def after_backward(
-        self, parameters: Iterable[Tensor], scaled_by: int, generation: int, line: Line, unscaled: bool
+        self,
+        parameters: Iterable[Tensor],
+        scaled_by: int,
+        generation: int,
+        line: Line,
+        unscaled: bool,
+        beside: Container[int] = (),
     ) -> bool:
         """Notice which gradients a backward pass on ``line`` has filled; ``look`` came right before it.
 
-        Its loss is surely ``unscaled``, or may have been scaled by hand where nobody has ``scaled_by``.
+        Its loss is surely ``unscaled``, or may have been scaled by hand where nobody has ``scaled_by``. What
+        is scaled does not reach the parameters ``beside`` it.
         """
         reached = False
         self._multiplied.clear()
@@ -169,12 +176,12 @@ class GradientBook:
                 continue
             reached = True
             sample = sample_of(gradient) if may_read(gradient) else None
-            new = _State(
-                weakref.ref(gradient), gradient._version, sample, scaled_by=scaled_by, generation=generation
-            )
+            by = 0 if id(parameter) in beside else scaled_by
+            state_of = weakref.ref(gradient), gradient._version, sample
+            new = _State(*state_of, scaled_by=by, generation=generation)
             new.unscaled_on = (line,) if unscaled else None
             before = None if state is None or state.foreign else state
-            if before is not None and before.unscaled and not before.applied and not scaled_by:
+            if before is not None and before.unscaled and not before.applied and not by:
                 new.unscaled, new.divided_by = True, before.divided_by  # both have their true size
             first = self.passes if before is None or before.applied else before.passes[0]
             new.passes = first, self.passes

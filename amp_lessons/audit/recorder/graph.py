@@ -89,7 +89,7 @@ def look_for_scale(last: Any, scales: Collection[float]) -> Unscaled:
     nodes = list(_below(last, lambda node: True, _MOST_LOOKED_AT))
     variables = [node.variable for node in nodes if hasattr(node, "variable")]
     operations = [node for node in nodes if not hasattr(node, "variable")]
-    if len(nodes) >= _MOST_LOOKED_AT or not all(_OF_PYTORCH.search(node.name()) for node in operations):
+    if len(nodes) >= _MOST_LOOKED_AT or not all(map(_is_known, nodes)):
         return Unscaled()  # a function that autograd does not know may do anything
     dtypes = {each.dtype for node in operations for each in node._input_metadata}
     dtypes |= {each.dtype for each in variables}
@@ -100,12 +100,36 @@ def look_for_scale(last: Any, scales: Collection[float]) -> Unscaled:
 
 def has_unscaled_term(tensor: Tensor, scales: Collection[float]) -> bool:
     """Whether a loss is a scaled one and, added to it, another of the same weights that surely is not."""
-    sums = list(_below(tensor.grad_fn, _adds_up, _FAR_ENOUGH))
-    terms = [each for node in sums for each, _ in node.next_functions if each not in (None, *sums)]
-    scaled = [each for each in terms if _is_scaled(each)]
-    others = [each for each in terms if each not in scaled and look_for_scale(each, scales).surely]
+    scaled, others = _summands([tensor])
+    others = [each for each in others if look_for_scale(each, scales).surely]
     weights = {id(each) for term in scaled for each in _weights(term)} if others else set()
     return any(id(each) in weights for term in others for each in _weights(term))
+
+
+def weights_beside(roots: Iterable[Tensor]) -> frozenset[int]:
+    """Return the ids of weights that of losses which go backward together only unscaled ones reach."""
+    scaled, others = _summands(roots)
+    if not scaled or not others:
+        return frozenset()
+    nodes = [each for term in scaled for each in _below(term, lambda node: True, _MOST_LOOKED_AT)]
+    if len(nodes) >= _MOST_LOOKED_AT or not all(_is_known(each) for each in nodes):
+        return frozenset()  # some of their weights may be out of sight
+    reached = {id(each) for term in scaled for each in _weights(term)}
+    return frozenset(id(each) for term in others for each in _weights(term)) - reached
+
+
+def _summands(roots: Iterable[Tensor]) -> tuple[list[Any], list[Any]]:
+    """Return what losses are sums of: what a scaler has scaled, and what not."""
+    first = [each.grad_fn for each in roots if each.grad_fn is not None]
+    sums = [node for each in first for node in _below(each, _adds_up, _FAR_ENOUGH)]
+    terms = [each for node in sums for each, _ in node.next_functions]
+    terms = [each for each in (*first, *terms) if each is not None and each not in sums]
+    scaled = [each for each in terms if _is_scaled(each)]
+    return scaled, [each for each in terms if each not in scaled]
+
+
+def _is_known(node: Any) -> bool:
+    return hasattr(node, "variable") or bool(_OF_PYTORCH.search(node.name()))
 
 
 def _adds_up(node: Any) -> bool:

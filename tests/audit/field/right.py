@@ -625,6 +625,40 @@ for step in range(4):
 """,
         "scaler on",
     ),
+    "an unscaled loss of a second network, in one sum with a scaled one": (
+        """
+second = nn.Linear(8, 4)
+other = torch.optim.SGD(second.parameters(), 0.1)
+for step in range(4):
+    inputs, targets = batch()
+    optimizer.zero_grad()
+    other.zero_grad()
+    with half():
+        loss = F.cross_entropy(model(inputs), targets)
+    (F.cross_entropy(second(inputs), targets) + scaler.scale(loss)).backward()
+    scaler.step(optimizer)
+    other.step()
+    scaler.update()
+""",
+        "scaler on",
+    ),
+    "an unscaled loss of a second network, backward beside a scaled one": (
+        """
+second = nn.Linear(8, 4)
+other = torch.optim.SGD(second.parameters(), 0.1)
+for step in range(4):
+    inputs, targets = batch()
+    optimizer.zero_grad()
+    other.zero_grad()
+    with half():
+        loss = F.cross_entropy(model(inputs), targets)
+    torch.autograd.backward([F.cross_entropy(second(inputs), targets), scaler.scale(loss)])
+    scaler.step(optimizer)
+    other.step()
+    scaler.update()
+""",
+        "scaler on",
+    ),
     "a penalty multiplied by the scale, in a sum": (
         """
 for step in range(4):

@@ -193,6 +193,20 @@ for step in range(4):
     one.step(optimizer)
     one.update()
 """,
+    "optimizer_step_direct, of a second network whose loss is scaled in the same sum": """
+second = nn.Linear(8, 4)
+other = torch.optim.SGD(second.parameters(), 0.1)
+for step in range(4):
+    inputs, targets = batch()
+    optimizer.zero_grad()
+    other.zero_grad()
+    with half():
+        loss, of_second = F.cross_entropy(model(inputs), targets), F.cross_entropy(second(inputs), targets)
+    (scaler.scale(loss) + 0.5 * scaler.scale(of_second)).backward()
+    scaler.step(optimizer)
+    other.step()  # mend
+    scaler.update()
+""",
     "part_not_scaled, a penalty after the loss": """
 for step in range(4):
     inputs, targets = batch()
