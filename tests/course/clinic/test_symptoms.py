@@ -472,7 +472,7 @@ WALKS = {  # what is seen of each sick patient and loss curve, and where that en
         "anew",
     ),
     "heal_limping_restart": (
-        *(WORSE, "what comes after a restart", "all of it is, and the loss scale was another before"),
+        *(WORSE, "what comes after a restart", "all of it is, and training had ended at another loss scale"),
         "anew",
     ),
     "heal_wasted_batches": ("the loss is flat", LESS, "in none, or hardly any", "clipped"),
@@ -550,6 +550,34 @@ def test_what_is_seen_beside_an_end_that_a_second_cause_has_too_is_named_there()
     said = shown(WRITTEN["forward"], {"model": replayed.model, "train": replayed.run})
     assert "step_bypasses_scaler" in said
     assert "scaler.step only keeps it from fp32 weights" in WRITTEN["forward"].cure
+
+
+def test_a_rate_that_is_too_high_in_bf16_rises_before_it_is_nan_and_ends_at_the_rate():
+    model, losses = models.seeded(lambda: torch.nn.Linear(64, 8), 0), []
+    optimizer, (inputs, _) = torch.optim.SGD(model.parameters(), lr=100.0), somebodys_script()["batch"]
+    while all(p.isfinite().all() for p in model.parameters()):
+        optimizer.zero_grad()
+        with torch.autocast("cpu", torch.bfloat16):
+            loss = F.mse_loss(model(inputs), torch.ones(8, 8))
+        losses.append(loss.item())
+        loss.backward()
+        optimizer.step()
+    finite = list(filter(math.isfinite, losses))
+    assert len(finite) > 3
+    assert finite == sorted(finite)
+    assert not F.mse_loss(model(inputs), torch.ones(8, 8)).isfinite()
+    rose = "it had risen for some steps before, or in fp32 it is far above what it was"
+    for way in (
+        ("the loss is NaN or inf", "bf16", "from some batch on, for ever"),
+        ("the loss scale keeps falling", "bf16", "below 65,536, and the loss is NaN or inf, on any rank"),
+    ):
+        assert ends_after(*way, rose) == {WRITTEN["too_fast"]}
+
+
+def test_who_trains_by_trainer_is_told_why_a_loss_of_nan_is_not_seen():
+    transformers = pytest.importorskip("transformers")
+    assert transformers.TrainingArguments("nowhere").logging_nan_inf_filter
+    assert "logging_nan_inf_filter=False shows it" in symptoms.SYMPTOMS.text
 
 
 @pytest.mark.parametrize("kind", [torch.optim.Adam, torch.optim.AdamW])
