@@ -49,6 +49,7 @@ UNSEEN_LOOPS = {
     "train_with_amp-always_bfloat16": "which dtype was asked for is not known",
     "two_optimizers-always_bfloat16": "which dtype was asked for is not known",
     "accumulate_gradients-step_before_the_last_backward": "how long a window was to be is not known",
+    "accumulate_gradients-left_over_clipped_before_the_scaler_looks": "what is left over is NaN",
     "train_with_amp-trained_in_float32_as_well": "a penalty, say, may be computed in fp32 on purpose",
     "two_optimizers-no_autocast_g": "a part of a model may run in fp32 on purpose",
     "two_optimizers-no_autocast_noise": "a part of a model may run in fp32 on purpose",
