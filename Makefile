@@ -48,8 +48,8 @@ test test-all test-each test-shuffled quick: export OMP_NUM_THREADS := 1
 
 help:
 	@echo "make lab        open your own copy of the lessons in JupyterLab"
-	@echo "make test       ten to fifteen minutes on two quiet cores: linters, notebooks, views, each mechanism once"
-	@echo "make test-all   everything there is, nightly and before a release: an hour or two"
+	@echo "make test       about ten minutes on two quiet cores: linters, notebooks, views, each mechanism once"
+	@echo "make test-all   everything there is, nightly and before a release: three quarters of an hour"
 	@echo "make test-each  each file of tests in a process of its own"
 	@echo "make test-shuffled  all tests three times, in other orders"
 	@echo "make quick      one minute: formats, scaling, what is kept, and how the code is built"
