@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import re
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -231,3 +233,40 @@ class TestWhenPyTorchChanges:
         monkeypatch.setattr(header, "header_path", lambda: tmp_path / "autocast_mode.h")
         assert autocast.policy("cuda") == expected
         assert "lists it as" not in autocast.entries("cuda")["aten::linear"].evidence
+
+
+_FIRST = """
+import importlib, sys
+import torch
+from torch._subclasses import fake_tensor
+
+torch.backends.cuda.is_built = lambda: True
+torch.cuda.is_available = lambda: False
+first = []
+run, made = torch.autograd.graph._engine_run_backward, fake_tensor.FakeTensorMode.__init__
+
+def backward(*args, **options):
+    first.append("backward")
+    return run(*args, **options)
+
+def mode(*args, **options):
+    first.append("fake tensors")
+    return made(*args, **options)
+
+torch.autograd._engine_run_backward = backward
+fake_tensor.FakeTensorMode.__init__ = mode
+importlib.import_module(sys.argv[1])
+from amp_lessons import autocast
+autocast.policy("cuda")
+print(first[0], "fake tensors" in first)
+"""
+
+
+@pytest.mark.parametrize(
+    "module", ["amp_lessons.course.exercises.accumulate_gradients.check", "amp_lessons.autocast.running"]
+)
+def test_autograd_starts_before_the_first_fake_tensor_so_that_forks_can_train_with_pytorchs_cuda_build(
+    module,
+):
+    said = subprocess.run([sys.executable, "-c", _FIRST, module], capture_output=True, text=True, check=True)
+    assert said.stdout.split("\n")[0] == "backward True"

@@ -23,6 +23,13 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from amp_lessons.autocast.cast_policy.dispatcher import autocast_key, overload, tensors_in
 
+# The first ``FakeTensorMode`` makes a PyTorch that is built for CUDA, and has no GPU, count eight of them. If
+# autograd starts after that, it starts a thread for each, and then no forked child can run a backward pass:
+# checks would fail. So one is run before, here: whatever makes fake tensors imports this module first.
+if torch.backends.cuda.is_built() and not torch.cuda.is_available():
+    with torch.inference_mode(False), torch.enable_grad():
+        torch.zeros((), device="cpu", requires_grad=True).backward()
+
 _STAND_INS: dict[str, Any] = {
     "int": 1,
     "SymInt": 1,

@@ -80,14 +80,6 @@ _TRUNCATED_NORMAL = "_no_grad_trunc_normal_"
 _truncated_normal = getattr(nn.init, _TRUNCATED_NORMAL)
 
 
-# The first ``FakeTensorMode`` makes a PyTorch that is built for CUDA, and has no GPU, count eight of them. If
-# autograd starts after that, it starts a thread for each, and then no forked child can run a backward pass:
-# checks would not be isolated. So one is run before.
-if torch.backends.cuda.is_built() and not torch.cuda.is_available():
-    with gradients_on():
-        torch.zeros((), device="cpu", requires_grad=True).backward()
-
-
 @contextmanager
 def fake_tensors() -> Iterator[FakeTensorMode]:
     """Make every new tensor of the block fake, so that a model of any size is built in no memory.

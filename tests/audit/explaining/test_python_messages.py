@@ -29,8 +29,8 @@ SAID_BY_PYTHON = {
     "dtype_under_another_name",
 }
 
-# Not yet by PyTorch 2.13, no more by it, no more by Transformers 5.23, whose files of these names say others;
-# and with a tensor's metadata, a device or an operation filled in.
+# Not yet by PyTorch 2.13, no more by it or by 2.14, no more by Transformers 5.23, whose files of these names
+# say others; and with a tensor's metadata, a device, an operation or a type filled in.
 SAID_BY_OTHER_VERSIONS = {
     "compiler_at_fault",
     "custom_function_compiled",
@@ -44,6 +44,11 @@ SAID_BY_OTHER_VERSIONS = {
     "old_flags_of_quantization",
     "scaler_in_compiled_code",
     "tensor_for_a_parameter",
+    "grouped_product_in_fp16",
+    "tf32_is_off",
+    "fp32_product_in_tf32_only",
+    "fp8_in_a_triton_kernel",
+    "triton_kernel_of_two_dtypes",
 }
 
 _TO_ADD = """PyTorch {version} says what nothing here explains:
