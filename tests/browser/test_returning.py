@@ -14,12 +14,17 @@ NOTEBOOK = "notebooks/03_loss_scaling.ipynb"
 STOPPED = "you stopped in lesson 03, “Move the scale”."
 ACTIVE = "return panel.content.activeCell.model.id"
 ANSWERED = {"right": True, "at": "2026-01-01T20:00:00+00:00", "chosen": ""}
+EARLIER = {**ANSWERED, "right": False, "at": "2026-01-01T19:00:00+00:00"}
 
 
 @pytest.fixture
 def yesterday(lab_server):
-    """The record of somebody who answered a question of lesson 03 on another day."""
-    kept = {"schema": 1, "exercises": {}, "answers": {"scaling.window": ANSWERED}}
+    """The record of somebody who answered two questions of lesson 03 on another day."""
+    kept = {
+        "schema": 1,
+        "exercises": {},
+        "answers": {"scaling.over_time": EARLIER, "scaling.window": ANSWERED},
+    }
     lab_server.progress.mkdir(exist_ok=True)
     record = lab_server.progress / "progress.json"
     record.write_text(json.dumps(kept))
@@ -48,3 +53,15 @@ def test_for_somebody_new_the_page_stays_at_the_top(open_notebook):
     opened = open_notebook(NOTEBOOK, unfolded=False)
     assert opened._in_jupyterlab(ACTIVE) == "objective"
     expect(opened.page.locator(".Toastify__toast")).to_have_count(0)
+
+
+def test_what_answers_the_question_of_yesterday_is_not_covered_on_a_page_that_was_not_saved(
+    yesterday, open_notebook
+):
+    opened = open_notebook("03_loss_scaling.ipynb")  # as it came
+    asked = opened.page.locator(".jp-CodeCell", has_text='views.Quiz("scaling.over_time")')
+    expect(asked).to_contain_text("(Shift+Enter) to answer a question.")
+    covered = opened.page.locator(".amp-covered")
+    expect(covered.filter(has_text="network does not suffer visibly")).to_have_count(1)
+    expect(covered.filter(has_text="These are two measures.")).to_have_count(0)
+    assert opened.errors == []

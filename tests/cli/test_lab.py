@@ -81,8 +81,9 @@ def test_who_comes_back_lands_where_they_stopped_and_kernels_know_it(
 
 
 def test_the_page_is_told_where_somebody_stopped_who_comes_back(monkeypatch):
-    assert server.with_the_place(None, {"a": 1}).keys() == {"a", "ampPage"}, "nothing was done yet"
-    keep("answer", "scaling.window", True)
+    assert server.with_the_place(None, {})["ampStopped"] is None, "nothing was done yet"
+    keep("answer", "scaling.window", False)
+    assert server.with_the_place(None, {})["ampAnswered"] == ["scaling.window"], "no answer to it is covered"
     assert server.with_the_place(None, {})["ampStopped"]["said"] == "", "that was just now"
     monkeypatch.setattr(progress, "utc_now", lambda: datetime(2099, 1, 1, tzinfo=timezone.utc))
     place = server.with_the_place(None, {"a": 1})["ampStopped"]

@@ -1,6 +1,7 @@
 """What the server of ``amp-lessons lab`` tells JupyterLab's page when it is loaded: where one stopped.
 
-And the code of what the course does around cells, before any of them was run: it is the views' own, too.
+And which questions were answered, and the code of what the course does around cells before any of them was
+run: it is the views' own, too.
 """
 
 from __future__ import annotations
@@ -26,16 +27,16 @@ def _load_jupyter_server_extension(serverapp: Any) -> None:
 
 
 def with_the_place(handler: Any, page_config: dict[str, Any]) -> dict[str, Any]:
-    """Return what the page gets: ``page.js``, and where somebody stopped who comes back.
+    """Return what the page gets: ``page.js``, the questions that were answered, and where somebody stopped.
 
-    ``returning.js`` begins the one, and goes to the other.
+    ``returning.js`` begins the first, which covers no answer to the second, and goes to the last.
     """
     page_config = {**page_config, "ampPage": _PAGE.read_text("utf-8")}
     try:
-        place = _place(progress.read())
+        kept = progress.read()
+        return {**page_config, "ampAnswered": list(kept.answers), "ampStopped": _place(kept)}
     except (progress.ProgressError, FileNotFoundError):  # said where an answer is to be kept
-        place = None
-    return {**page_config, "ampStopped": place} if place else page_config
+        return page_config
 
 
 def _place(kept: progress.Learner) -> dict[str, Any] | None:

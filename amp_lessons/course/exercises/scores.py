@@ -17,7 +17,7 @@ class Part:
     """What a learner has done of a part of a lesson: of its exercises and of its questions.
 
     An exercise is ``tried`` when it was checked or its solution seen. Of its questions, ``right`` were right
-    at the first answer, of the ``answered`` ones.
+    at the first answer, of the ``answered`` ones, and of ``found`` the right one was chosen at some time.
     """
 
     exercises: int
@@ -26,6 +26,7 @@ class Part:
     solved: int
     answered: int
     right: int
+    found: int
 
     @property
     def unanswered(self) -> int:
@@ -63,14 +64,15 @@ def part_of(lesson: str, code: str, kept: Learner) -> Part:
     """Return what was done of what these cells of a lesson ask for."""
     records = [kept.of(id) for id in tasks.exercises_in(code)]
     first = [kept.answers.get(id) for id in tasks.questions_in(lesson, code)]
-    given = [answer.right for answer in first if answer is not None]
+    given = [answer for answer in first if answer is not None]
     return Part(
         exercises=len(records),
         questions=len(first),
         tried=sum(each.tried for each in records),
         solved=sum(each.solved for each in records),
         answered=len(given),
-        right=sum(given),
+        right=sum(each.right for each in given),
+        found=sum(each.right or bool(each.found_at) for each in given),
     )
 
 

@@ -21,14 +21,14 @@ def table(kept: Learner) -> Table:
     """Return one row a lesson, and what is due. Raises FileNotFoundError where the lessons did not come."""
     found = _scored(kept)
     rows = [_row(head, score) for head, score in found]
-    return Table(_HEAD, rows, _caption(found), _notes(kept))
+    return Table(_HEAD, rows, _caption(found), [due(kept), *filter(None, [kept.message])])
 
 
 def as_markdown(route: Route, kept: Learner) -> str:
     """Return a route's stops as steps, what was done marked, above all lessons; links lead to neighbours.
 
     Who begins is not told of each lesson that nothing was done. Afterwards it says up to when it counts: what
-    stands on a page may be of yesterday.
+    stands on a page may be of yesterday. So it does not say what is due, which is another on another day.
     """
     found, last = _scored(kept), tasks.stopped_at(kept)
     step = following.next_on(route, kept)
@@ -39,7 +39,7 @@ def as_markdown(route: Route, kept: Learner) -> str:
     steps = [] if route is IN_ORDER else steps  # the lessons below are its stops
     counted_at = f" (counted up to what you did on {last[1].astimezone():%Y-%m-%d at %H:%M})" if last else ""
     caption = _caption(found) if last else hours([head for head, _ in found]).capitalize()
-    return "\n\n".join([*steps, f"**{caption}**{counted_at}", "\n".join(items), *_notes(kept)])
+    return "\n\n".join([*steps, f"**{caption}**{counted_at}", "\n".join(items)])
 
 
 def _scored(kept: Learner) -> list[tuple[Head, Score]]:
@@ -49,10 +49,6 @@ def _scored(kept: Learner) -> list[tuple[Head, Score]]:
 def _caption(found: list[tuple[Head, Score]]) -> str:
     done = sum(bool(score.done_at) for _, score in found)
     return f"{done} of {counted(len(found), 'core')} done; {hours([head for head, _ in found])}"
-
-
-def _notes(kept: Learner) -> list[str]:
-    return [due(kept), *filter(None, [kept.message])]
 
 
 def _item(head: Head, score: Score, *, begun: bool) -> str:

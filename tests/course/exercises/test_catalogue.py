@@ -182,6 +182,14 @@ def test_unknown_exercise_is_answered_with_those_there_are():
             ask("train_with_apm")
 
 
+def test_the_task_says_that_a_scale_may_be_below_1_where_the_check_asks_for_one():
+    right = exercises.solution("largest_safe_scale").function
+    refused = exercises.check("largest_safe_scale", lambda gradients: max(right(gradients), 1.0))
+    assert refused.status == "not passed"
+    (task,) = (each.task for each in EXERCISES if each.id == "largest_safe_scale")
+    assert task.endswith("It may be below 1.")
+
+
 def test_tries_and_solving_are_recorded():
     right = exercises.solution("largest_safe_scale").function
     for code in (None, lambda gradients: 1.0, right, None):

@@ -71,6 +71,14 @@ def test_each_refusal_gives_the_next_hint_and_what_to_try_is_folded_until_there_
     assert "<details" not in html
 
 
+@pytest.mark.parametrize("wrong", [lambda: 1.0, 1.0])
+def test_a_refusal_that_says_nothing_about_the_task_uses_up_no_hint(wrong):
+    (mistake,) = views.check("largest_safe_scale", wrong).report.findings
+    assert f"<em>Try:</em> {prose.as_html(mistake.hint)}" in views.check("largest_safe_scale", wrong)._html()
+    assert progress.read().of("largest_safe_scale").hints == 0
+    assert views.check("largest_safe_scale", lambda gradients: 65504.0).hint.number == 1
+
+
 def test_a_scaler_is_drawn_beside_pytorchs():
     shown = views.check("loss_scaler", scaler(update=update_that_forgets_to_start_again))
     expected, yours = (line.get_ydata().tolist() for line in shown.picture.figure.axes[0].lines[:2])

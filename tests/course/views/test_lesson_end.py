@@ -106,7 +106,7 @@ def test_each_lesson_leads_to_the_next_and_back():
     assert behind in views.LessonEnd("03").way_on(), "whoever leaves questions out gets there all the same"
     keep("end_core", "04")
     on = views.LessonEnd("03").way_on()
-    assert "or go on with [lesson 05 · Speed and memory" in on, "what is done already is no way on"
+    assert "[lesson 05 · Speed and memory" in on, "what is done already is no way on"
 
 
 TWO_PARTS = {
@@ -142,9 +142,13 @@ def test_a_core_is_done_when_its_questions_are_answered_and_its_exercises_tried(
     assert "What is folded below it has 1 exercise and 1 question, and takes 10 more." in strip._holds()
     keep("record_try", "largest_safe_scale", False)
     answer("scaling.floor", False)
-    assert "You have done the core of this lesson; 1 exercise of it not solved yet." in strip.said
+    left = "You have been through the core of this lesson; not right yet: {}."
+    assert left.format("1 exercise and 1 question") in strip.said
+    answer("scaling.floor", True)
+    assert left.format("1 exercise") in strip.said
     keep("record_try", "largest_safe_scale", True)
     strip.refresh()
+    assert "0 of 1 questions right at the first answer" in strip.said
     assert "You have done the core of this lesson." in strip.said
     assert list(progress.read().cores) == ["03"]
 

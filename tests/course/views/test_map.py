@@ -39,6 +39,10 @@ def test_it_counts_while_it_stands_there_and_names_the_next_step(monkeypatch):
     at = progress.read().last_at(of_lesson("01")[0].id).astimezone()
     assert f"(counted up to what you did on {at:%Y-%m-%d at %H:%M})" in page.said, "it may be stored as it is"
     assert "Next: lesson 01, the question in" in page.children[1].value
+    assert "Nothing is due for repetition now." in page.children[1].value
+    assert "due for repetition" not in page.said + str(page.stand_in()), (
+        "stored, it would be said of another day"
+    )
     page.choose("I have one hour")
     assert "1. ✓ [lesson 00](00_start_here.ipynb)\n1. [01, *" in page.said
     assert "Next on “I have one hour”: lesson 01" in page.children[1].value

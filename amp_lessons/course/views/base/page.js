@@ -31,7 +31,10 @@ const SHEET = `
 const OPEN = ".amp-open[class*=amp-live]:not(.jupyter-widgets-disconnected)";
 // a question that nobody was asked is a line of text: with anything richer a page would not be trusted
 const toCome = (cell) => cell.querySelector("[data-mime-type$=stdout]")?.textContent ?? "";
-const isUnasked = (cell) => toCome(cell).includes("(Shift+Enter) to answer a question.");
+// that line stands there again where the page was not saved: `server.py` knows what was answered all the same
+const ANSWERED = JSON.parse(document.getElementById("jupyter-config-data")?.textContent ?? "{}").ampAnswered ?? [];
+const wasAnswered = (cell) => ANSWERED.includes(cell.textContent.match(/views\.Quiz\("([\w.]+)"\)/)?.[1]);
+const isUnasked = (cell) => toCome(cell).includes("(Shift+Enter) to answer a question.") && !wasAnswered(cell);
 const isAtWork = (cell) => cell.querySelector(".jp-InputPrompt")?.textContent.includes("*");
 const isEnd = (cell) => toCome(cell).includes("see what you have done here");
 const wasRun = (cell) =>

@@ -22,6 +22,8 @@ from amp_lessons.course.exercises import Finding, Hint, Report, SideBySide
 from amp_lessons.course.progress import ProgressError
 from amp_lessons.course.views.widgets.counting import count_again
 
+# why code is refused before it comes to the task
+_BEFORE = {"signature", "not_a_function", "not_a_class", "unfinished", "not_taken_along", "checker_failed"}
 SAME_WITHIN = 0.02  # what 16-bit arithmetic in another order may well change
 
 
@@ -92,7 +94,7 @@ class CheckStopped(KeyboardInterrupt):
 def check(exercise_id: str, attempt: Any, *, time_limit_s: float = 10.0) -> Checked:
     """Check an attempt with ``exercises.check``, show the report and draw the result.
 
-    The first refusal gives the exercise's first hint, the next ones the next.
+    A refusal gives the exercise's next hint, unless the code did not come as far as the task.
     Raises CheckStopped, a KeyboardInterrupt, where the learner stops it, else as ``exercises.check`` does.
     """
     try:
@@ -106,13 +108,13 @@ def check(exercise_id: str, attempt: Any, *, time_limit_s: float = 10.0) -> Chec
 
 def _next_hint(report: Report) -> Hint | None:
     """Return the hint that belongs to a refusal; None once there is none left, or nothing to give away."""
-    if report.status != "not passed":
+    if report.status != "not passed" or _BEFORE.intersection(each.code for each in report.findings):
         return None
     try:
         record = progress.read().of(report.exercise_id)
         given_away = record.solved or record.solution_seen
-        return None if given_away else exercises.hint(report.exercise_id, record.tries)
-    except (ProgressError, ValueError):  # what cannot be counted, and what was refused more often than that
+        return None if given_away else exercises.hint(report.exercise_id, record.hints + 1)
+    except (ProgressError, ValueError):  # what cannot be counted, and where all hints were seen
         return None
 
 

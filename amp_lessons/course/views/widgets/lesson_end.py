@@ -88,7 +88,8 @@ class LessonEnd(Counting):
         return self._html(self._done())
 
     def _holds(self) -> str:
-        core, deeper = _held(self._score.core), _held(self._score.deeper)
+        parts = self._score.core, self._score.deeper
+        core, deeper = (_held(each.exercises, each.questions) for each in parts)
         number, minutes = self.lesson.number, self.lesson.minutes
         if not self.lesson.deeper:
             return f"Lesson {number} has {core}, and takes about {minutes} minutes."
@@ -123,29 +124,25 @@ class LessonEnd(Counting):
         return dict.fromkeys(("text/plain", "text/markdown"), self._holds())
 
 
-def _held(part: Part) -> str:
-    """Name what a part of a lesson asks for; nothing where it asks for nothing."""
-    held = [counted(n, what) for n, what in _counts(part.exercises, part.questions) if n]
+def _held(exercises: int, questions: int) -> str:
+    """Count exercises and questions in words; nothing where there are none."""
+    held = [counted(n, what) for n, what in ((exercises, "exercise"), (questions, "question")) if n]
     return listed(held) if held else ""
 
 
-def _counts(exercises: int, questions: int) -> tuple[tuple[int, str], tuple[int, str]]:
-    return (exercises, "exercise"), (questions, "question")
-
-
 def _done(score: Score, what: str, kept: Learner) -> str:
-    """Say whether the core is done, and what it takes to be."""
+    """Say whether the core is done, what of it is not right yet, and what it takes to be done."""
+    core = score.core
     if score.done_at:
-        open_ = score.core.exercises - score.core.solved
-        yet = f"; {counted(open_, 'exercise')} of it not solved yet" if open_ else ""
-        return f"You have done {what}{yet}."
-    to_go = [counted(n, each) for n, each in _counts(score.core.untried, score.core.unanswered) if n]
-    tried = " and every exercise tried" if score.core.exercises else ""
+        left = _held(core.exercises - core.solved, core.questions - core.found)
+        return f"You have been through {what}; not right yet: {left}." if left else f"You have done {what}."
+    tried = " and every exercise tried" if core.exercises else ""
     needed = f"once every question is answered{tried}"
-    core = [each for each in tasks.of_lesson(score.lesson) if not each.part]
-    first = next((each for each in core if not each.done(kept)), core[-1])
+    to_go = _held(core.untried, core.unanswered)
+    asked = [each for each in tasks.of_lesson(score.lesson) if not each.part]
+    first = next((each for each in asked if not each.done(kept)), asked[-1])
     where = f"under “{first.heading}”" if first.heading else "at the lesson's beginning"
-    return f"{what.capitalize()} counts as done {needed}: {listed(to_go)} to go, the first {where}."
+    return f"{what.capitalize()} counts as done {needed}: {to_go} to go, the first {where}."
 
 
 def _of_deeper(part: Part, minutes: int) -> str:

@@ -15,7 +15,7 @@ from amp_lessons.course.views.base.controls import dropdown
 from amp_lessons.course.views.widgets.counting import Counting, count_again, kept_or_message
 
 _TITLES = {each.title: each for each in (IN_ORDER, *ROUTES)}
-_RUN = "Run this cell to choose your route; below stand all lessons."
+_RUN = "Run this cell to choose your route, and to count what you have done of the lessons below."
 
 
 class Map(Counting):
@@ -41,7 +41,7 @@ class Map(Counting):
     @property
     def said(self) -> str:
         """The route's steps and all lessons, in markdown."""
-        messages = filter(None, (self._message, self._unkept))
+        messages = filter(None, (self._kept.message, self._message, self._unkept))
         return "\n\n".join([overview.as_markdown(self._route, self._kept), *messages])
 
     @property
@@ -51,7 +51,8 @@ class Map(Counting):
     def refresh(self) -> None:
         """Count again what was done."""
         self._kept, self._message = kept_or_message()
-        self._next.value = sentence_html(following.said_of(self._route, self._kept))
+        said = f"{following.said_of(self._route, self._kept)} {overview.due(self._kept)}"
+        self._next.value = sentence_html(said)
 
     def _keep(self) -> None:
         """Keep the choice, which the ends of lessons go by too; a file that cannot be written keeps none."""
