@@ -31,6 +31,18 @@ def test_every_command_explains_itself(name, capsys):
     assert f"amp-lessons {name}" in capsys.readouterr().out
 
 
+@pytest.mark.parametrize(("words", "frames"), [(["--frames", "kept"], "kept"), (["--still"], None)])
+def test_a_site_says_which_page_to_open(words, frames, tmp_path, monkeypatch, capsys):
+    asked = []
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(
+        "amp_lessons.course.site.build.build", lambda *given: asked.append(given) or ["index.html", "03.html"]
+    )
+    assert cli.main(["site", "pages", *words]) == 0
+    assert [str(each) if each else None for each in asked[0]] == ["pages", frames]
+    assert f"2 pages: open {Path('pages') / 'index.html'} in a browser" in capsys.readouterr().out
+
+
 @pytest.mark.parametrize("arguments", [[], ["interview"]])
 def test_without_a_word_it_helps(arguments, capsys):
     assert cli.main(arguments) == 0
