@@ -40,9 +40,21 @@ def test_ridge_point_of_an_h100() -> None:
     assert GPUS["H100 SXM"].ridge_point("bf16") == pytest.approx(295, rel=0.01)
 
 
-@pytest.mark.parametrize(("name", "printed_gb"), [("V100 SXM2 32 GB", 32), ("H100 SXM", 80), ("L4", 24)])
-def test_memory_is_what_devices_report_which_is_less_than_that_many_gib(name: str, printed_gb: int) -> None:
-    assert 0.9 * printed_gb * 2**30 < GPUS[name].memory_bytes < printed_gb * 2**30
+PRINTED_GB = {"T4": 16, "V100 SXM2 16 GB": 16, "V100 SXM2 32 GB": 32, "RTX 3090": 24, "A100 SXM 40 GB": 40}
+PRINTED_GB |= {
+    "A100 SXM 80 GB": 80,
+    "L4": 24,
+    "RTX 4090": 24,
+    "H100 SXM": 80,
+    "H200 SXM": 141,
+    "B200 SXM": 180,
+}
+PRINTED_GB |= {"MI300X": 192, "MI350X": 288}
+
+
+@pytest.mark.parametrize("name", GPUS)
+def test_memory_is_what_devices_report_which_is_less_than_that_many_gib(name: str) -> None:
+    assert 0.9 * PRINTED_GB[name] * 2**30 < GPUS[name].memory_bytes < PRINTED_GB[name] * 2**30
 
 
 def test_the_roof_is_memory_up_to_the_ridge_and_arithmetic_beyond() -> None:
