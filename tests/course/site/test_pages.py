@@ -81,6 +81,16 @@ def test_every_lesson_has_a_page(pages):
 
 
 @pytest.mark.thorough
+def test_a_lesson_s_contents_lead_to_the_second_headings_of_its_core(site):
+    for head in shipped.heads():
+        text = (site / head.file.replace(".ipynb", ".html")).read_text("utf-8")
+        contents = text.partition('<details class="contents">')[2].partition("</details>")[0]
+        linked = re.findall('<a href="#([^"]+)"', contents)
+        assert len(linked) >= 2, head.file
+        assert set(linked) <= set(re.findall('<h2[^>]* id="([^"]+)"', text)), head.file
+
+
+@pytest.mark.thorough
 def test_no_link_is_dead(site, pages):
     dead = []
     for name, page in pages.items():
