@@ -400,6 +400,23 @@ def test_images_in_a_list_are_counted_by_the_list():
     assert "the largest batch was not looked for: its samples come in a list" in advice.not_done
 
 
+class Pair(nn.Module):
+    """Takes two tensors, one row of each for a sample."""
+
+    def __init__(self):
+        super().__init__()
+        self.layer = nn.Bilinear(4, 4, 1)
+
+    def forward(self, one, other):
+        return self.layer(one, other).mean()
+
+
+def test_two_tensors_are_no_list_of_samples():
+    pair = torch.randn(3, 4), torch.randn(3, 4)
+    advice = asked(Pair(), (pair, None), lambda output, _: output, steps=1)
+    assert not [each for each in advice.not_done if "its samples come in a list" in each]
+
+
 class Attending(nn.Module):
     def __init__(self):
         super().__init__()

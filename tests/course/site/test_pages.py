@@ -338,6 +338,12 @@ def test_every_term_of_the_glossary_can_be_linked_to(pages):
     assert {"term-autocast", "term-loss-scale", "term-fp32-island"} < ids
 
 
+def test_a_page_is_marked_where_it_is_listed():
+    here, other = Page("a.html", "A", "", listed="A"), Page("b.html", "B", "", listed="B")
+    marked = re.findall('<a href="([^"]+)" aria-current="page">', html_of(here, [here, other]))
+    assert marked == ["a.html"]
+
+
 def test_what_others_wrote_is_never_markup():
     hostile = '"><script>alert(1)</script>'
     made = question_html(Question(hostile, hostile, (Choice(hostile, hostile, True), Choice("b", "b"))))
