@@ -141,8 +141,8 @@ def test_without_scripts_everything_can_be_unfolded(open_page):
     expect(fold.locator("pre")).to_be_visible()
 
 
-# Of each block of code in sight, sentences left out: how many lines it has, and how high it is in lines.
-LINES = """() => [...document.querySelectorAll("pre:not(.prose)")].flatMap((code) => {
+# Of each block of code in sight, and of printed tables: how many lines it has, and how high it is in lines.
+LINES = """() => [...document.querySelectorAll(".highlight pre, .columns")].flatMap((code) => {
   if (!code.checkVisibility()) return [];
   const style = getComputedStyle(code);
   const inside = code.clientHeight - parseFloat(style.paddingTop) - parseFloat(style.paddingBottom);
@@ -168,12 +168,11 @@ def test_printed_sentences_are_wrapped_on_a_phone_and_printed_tables_are_not(ope
     widths = page.evaluate(
         """[...document.querySelectorAll("pre.printed")].map((each) => {
           for (let at = each; at; at = at.parentElement) if (at.tagName === "DETAILS") at.open = true;
-          const columns = Math.max(...each.textContent.split("\\n").map((line) => line.length));
-          return [columns, each.scrollWidth > each.clientWidth];
+          return [each.classList.contains("columns"), each.scrollWidth > each.clientWidth];
         })"""
     )
-    assert {scrolls for columns, scrolls in widths if columns > 110} == {False}
-    assert {scrolls for columns, scrolls in widths if 60 < columns <= 110} == {True}
+    assert {scrolls for columns, scrolls in widths if not columns} == {False}
+    assert True in {scrolls for columns, scrolls in widths if columns}
 
 
 def test_a_picture_moves_sideways_on_a_phone_with_type_to_be_read_and_says_what_it_shows(open_page):
