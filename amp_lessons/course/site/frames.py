@@ -12,7 +12,7 @@ from amp_lessons.course import views
 from amp_lessons.course.lessons import shipped
 from amp_lessons.course.lessons.shipped import Cell
 from amp_lessons.course.site.made import is_kept, made
-from amp_lessons.course.site.making import LIVE
+from amp_lessons.course.site.making import LIVE, NARROW
 from amp_lessons.course.views.base.view import View
 
 # What asks something of a learner has no frames, and a check would take its time: such cells are not run.
@@ -25,7 +25,7 @@ _VIEW = re.compile(rf"\bviews\.(?!{_ASKING})([A-Z]\w+)\(")
 
 
 def put_frames(number: str, kept: Path, out: Path, step: Callable[[str], None]) -> dict[str, str]:
-    """Put the scripts of a lesson's views into ``out``: made anew, or from ``kept``.
+    """Put what pages load of a lesson's views into ``out``: made anew, or from ``kept``.
 
     Return for the cell of each view that is live what of it stands still, in a sentence or "". ``step`` is
     called for each view that was made. Raises RuntimeError where the lesson cannot be run.
@@ -34,8 +34,8 @@ def put_frames(number: str, kept: Path, out: Path, step: Callable[[str], None]) 
     if not cells:
         return {}
     folder = made(number, _asked(cells), kept, step)
-    for script in folder.glob("*.js"):
-        shutil.copy(script, out)
+    for file in (*folder.glob("*.js"), *folder.glob(f"*{NARROW}")):
+        shutil.copy(file, out)
     live: dict[str, str] = json.loads((folder / LIVE).read_text("utf-8"))
     return live
 

@@ -30,12 +30,22 @@ _CODE = re.compile("<pre>")
 _TABLE = re.compile(r"(?<!nowrap\">)<table.*?</table>", re.DOTALL)  # those of text.tables scroll already
 SCROLLING_TABLE = Markup('<div class="amp-scroll" role="group" aria-label="Table" tabindex="0">{}</div>')
 _LINK = re.compile(r"</?a\b[^>]*>")
+_GAP = re.compile(r"\S {2,}(?=\S)")
 _FOR_WHOM = re.compile(r"<p>(.*?)</p>", re.DOTALL)
 
 
 @functools.cache
 def _exporter() -> HTMLExporter:
-    return HTMLExporter(extra_template_basedirs=[str(Path(__file__).parent)], template_name="template")
+    return HTMLExporter(
+        extra_template_basedirs=[str(Path(__file__).parent)],
+        template_name="template",
+        filters={"is_columns": is_columns},
+    )
+
+
+def is_columns(text: str) -> bool:
+    """Whether what was printed is a table, which wrapped lines would tear: two rows have two gaps each."""
+    return sum(len(_GAP.findall(line)) > 1 for line in text.splitlines()) > 1
 
 
 def lesson_page(head: Head, shelf: Shelf) -> Page:

@@ -15,6 +15,7 @@ from pathlib import Path
 from amp_lessons.course.site.made import PART, loaded
 
 LIVE = "live.json"  # for each cell with a view that is live, what of it stands still
+NARROW = ".narrow.png"  # how the file of a picture for phones ends
 ANSWERS = "answers.json"  # question and answer by the id of a question, with numbers
 
 
@@ -42,8 +43,6 @@ def _make_frames(number: str, out: Path) -> None:
 
     from amp_lessons.course.lessons import shipped
     from amp_lessons.course.site.frames import cells_to_run
-    from amp_lessons.course.site.freezing import freeze
-    from amp_lessons.course.views.base.view import View
 
     os.chdir(shipped.originals())
     shell = InteractiveShell.instance()
@@ -53,13 +52,31 @@ def _make_frames(number: str, out: Path) -> None:
             ran = shell.run_cell(shipped.source(cell))
         if not ran.success:
             raise SystemExit(f"the cell {cell['id']} has failed\n{said.stdout[-2000:]}{said.stderr[-2000:]}")
-        frozen = freeze(ran.result, f"{number}-{cell['id']}") if isinstance(ran.result, View) else None
-        if frozen:
-            live[cell["id"]] = frozen.still
-            for name, script in frozen.scripts.items():
-                (out / name).write_text(script, "utf-8")
+        still = put_shown(ran.result, f"{number}-{cell['id']}", out)
+        if still is not None:
+            live[cell["id"]] = still
             print(PART, flush=True)
     (out / LIVE).write_text(json.dumps(live), "utf-8")
+
+
+def put_shown(result: object, name: str, out: Path) -> str | None:
+    """Write the states of a view that a cell has shown, and return what of it stands still.
+
+    Of a picture, or of anything else, that is None; a narrow drawing is written where there is one.
+    """
+    from amp_lessons.course.site.freezing import freeze
+    from amp_lessons.course.views.base.view import View
+
+    if not isinstance(result, View):
+        return None
+    frozen = freeze(result, name)
+    if frozen is None:
+        if result.picture and result.picture.narrow:
+            (out / f"{name}{NARROW}").write_bytes(result.picture.narrow.png())
+        return None
+    for file, script in frozen.scripts.items():
+        (out / file).write_text(script, "utf-8")
+    return frozen.still
 
 
 if __name__ == "__main__":

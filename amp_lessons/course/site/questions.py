@@ -55,27 +55,33 @@ def _choice_html(letter: str, choice: Choice) -> Markup:
 # --- what waits behind a question
 
 _QUIZ = re.compile(r'\bviews\.Quiz\("(.+?)"\)')
+_VIEW = re.compile(r"\bviews\.[A-Z]\w+\(")
+_END = "views.LessonEnd("
 
 
 def behind_questions(cells: Iterable[NotebookNode]) -> Iterator[NotebookNode]:
     """Yield the cells of a page; what answers questions waits behind them, folded by the page's template.
 
     That is all that code below them shows, up to the next text, and that text where its cell's id ends in
-    ``-why``. Such code notes the questions' ids as ``answers``. A heading begins something else.
+    ``-why``. Such code notes the questions' ids as ``answers``. A heading begins something else. A lesson's
+    end answers nothing, nor does a view that a text of its own leads to: it is there to be played with.
     """
     asked: list[str] = []
-    asking, waiting = False, None  # whether the cell before was a question; the last that waits
+    asking, led, shown = False, False, False  # the cell before was a question; a text, an output came since
+    waiting = None  # the last that waits
     for cell in cells:
         is_text, ids = cell.cell_type == "markdown", _QUIZ.findall(cell.source)
         if waiting and is_text and cell.id.endswith("-why"):
             _move_text(cell, waiting)
-        if (is_text and (waiting or cell.source.startswith("#"))) or (ids and not asking):
-            asked, waiting = [], None
+        if (is_text and (shown or cell.source.startswith("#"))) or (ids and not asking):
+            asked, shown, waiting = [], False, None
         asked += ids
-        asking = bool(ids)
-        if asked and cell.get("outputs") and not cell.metadata.get("unseen"):
-            cell.metadata["answers"] = " ".join(asked)
-            waiting = cell
+        asking, led = bool(ids), is_text or (led and not ids)
+        if asked and cell.get("outputs") and not cell.metadata.get("unseen") and _END not in cell.source:
+            shown = True
+            if not (led and _VIEW.search(cell.source)):
+                cell.metadata["answers"] = " ".join(asked)
+                waiting = cell
         yield cell
 
 

@@ -25,6 +25,7 @@ from amp_lessons.course.interview import drills
 from amp_lessons.course.lessons.fresh import taught
 from amp_lessons.course.lessons.shipped import Head
 from amp_lessons.course.quizzes import Choice, Question, question
+from amp_lessons.course.site.making import NARROW
 from amp_lessons.course.site.questions import question_html, questions_html
 from amp_lessons.course.views.base.code import code_html
 
@@ -101,7 +102,7 @@ def _picture_to_file(output: NotebookNode, cell: NotebookNode, view: str, head: 
         '<figure class="picture">{5}<a href="{0}"><picture>{4}'
         '<img class="amp-paper" loading="lazy" src="{0}" width="{1}" height="{2}" alt="{3}">'
         '</picture></a></div><figcaption aria-hidden="true">{3}</figcaption></figure>'
-    ).format(name, *shown.size, caption, _for_phones(path, cell.source, view), SCROLLING_BOX)
+    ).format(name, *shown.size, caption, _for_phones(path.stem, cell.source, view, shelf), SCROLLING_BOX)
     output.data = {"text/html": _around(picture, cell.id, view, head, shelf)}
 
 
@@ -114,20 +115,24 @@ def captions(text: str, view: str) -> tuple[str, str]:
     return caption, more if view == "Patient" else re.sub(r"^\[\w+\] ", "", caption)
 
 
-def _for_phones(beside: Path, source: str, view: str) -> Markup:
-    """Return where a phone finds the narrow drawing of a view that has a page of its own; else nothing."""
-    if view not in _ELSEWHERE:
+def _for_phones(name: str, source: str, view: str, shelf: Shelf) -> Markup:
+    """Return where a phone finds the narrow drawing of a picture; nothing where there is none.
+
+    It came with the frames, or is drawn here for a view that has a page of its own.
+    """
+    file = f"frames/{name}{NARROW}"
+    if view in _ELSEWHERE:
+        file = f"pictures/{name}{NARROW}"
+        call = ast.parse(source).body[-1].value  # type: ignore[attr-defined]
+        given = [ast.literal_eval(each) for each in call.args]
+        named = {each.arg: ast.literal_eval(each.value) for each in call.keywords}
+        (shelf.out / file).write_bytes(getattr(views, view)(*given, **named).picture.narrow.png())
+    if not (shelf.out / file).exists():
         return Markup()
-    call = ast.parse(source).body[-1].value  # type: ignore[attr-defined]
-    given = [ast.literal_eval(each) for each in call.args]
-    named = {each.arg: ast.literal_eval(each.value) for each in call.keywords}
-    narrow = getattr(views, view)(*given, **named).picture.narrow
-    path = beside.with_suffix(".narrow.png")
-    path.write_bytes(narrow.png())
-    with Image.open(path) as image:
+    with Image.open(shelf.out / file) as image:
         width, height = image.size
-    source_of = '<source media="(max-width: 500px)" srcset="pictures/{}" width="{}" height="{}">'
-    return Markup(source_of).format(path.name, width, height)
+    source_of = '<source media="(max-width: 500px)" srcset="{}" width="{}" height="{}">'
+    return Markup(source_of).format(file, width, height)
 
 
 def _around(picture: Markup, cell_id: str, view: str, head: Head, shelf: Shelf) -> Markup:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from itertools import accumulate
 
 import pytest
@@ -14,8 +15,9 @@ from amp_lessons.course.site import made as keeping
 from amp_lessons.course.site.build import widget_scripts
 from amp_lessons.course.site.frames import cells_to_run, views_to_make
 from amp_lessons.course.site.freezing import Pack, differences, freeze
-from amp_lessons.course.site.making import LIVE
+from amp_lessons.course.site.making import LIVE, put_shown
 from amp_lessons.course.views.widgets.bits import BitRow
+from tests.course.site.sites import write_lesson
 
 
 def unpacked(packed):
@@ -69,6 +71,18 @@ def test_a_frozen_view_has_each_of_its_states():
 
 def test_a_view_that_stands_still_is_not_frozen():
     assert freeze(views.BitView(), "x") is None
+
+
+def test_a_picture_brings_its_narrow_drawing_to_its_page(tmp_path):
+    assert put_shown(views.curves({"fp32": [2.0, 1.0]}, "Falling."), "03-fails-run", tmp_path) is None
+    assert put_shown(None, "03-fails-loop", tmp_path) is None
+    (drawn,) = tmp_path.iterdir()
+    (tmp_path / "frames").mkdir()
+    file = drawn.rename(tmp_path / "frames" / drawn.name).relative_to(tmp_path).as_posix()
+    page = write_lesson(tmp_path, shipped.head_of("03"), {}).read_text("utf-8")
+    (picture,) = re.findall(r"<picture><source.*?</picture>", page)
+    assert f'media="(max-width: 500px)" srcset="{file}"' in picture
+    assert "pictures/03-fails-run.png" in picture
 
 
 def test_the_widgets_scripts_are_functions_of_one_script():

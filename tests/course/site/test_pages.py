@@ -30,6 +30,7 @@ from amp_lessons.course.routes.catalogue import ROUTES
 from amp_lessons.course.site.build import ASSETS, build, style
 from amp_lessons.course.site.explain import wording
 from amp_lessons.course.site.glossary import term_id
+from amp_lessons.course.site.lesson import is_columns
 from amp_lessons.course.site.questions import behind_questions, question_html
 from amp_lessons.course.site.shell import Page, html_of
 from amp_lessons.course.site.substitutes import captions
@@ -216,6 +217,20 @@ def test_questions_in_a_row_wait_together_and_a_heading_or_a_new_question_begins
     assert waiting(a_quiz("a"), new_markdown_cell("## Another"), running("run")) == {}
     found = waiting(a_quiz("a"), running("run"), a_quiz("b"), running("other"))
     assert found == {"run": ["a"], "other": ["b"]}
+
+
+def test_a_view_that_a_text_leads_to_is_there_to_be_played_with_and_so_is_a_lessons_end():
+    view, text = running("views.ScalerView(model)"), new_markdown_cell("Make it skip a step.")
+    assert waiting(a_quiz(), text, view, text, running("later")) == {}
+    assert waiting(a_quiz(), text, running("views.Ruler()"), running("run")) == {"run": ["formats.count"]}
+    assert list(waiting(a_quiz(), view)) == [view.source], "with the question alone above it, it answers it"
+    assert waiting(a_quiz(), running('views.LessonEnd("03")')) == {}
+
+
+def test_printed_sentences_may_be_wrapped_and_columns_may_not():
+    row = "[measured] after  200 steps fp16 loses 9.5%"
+    assert not is_columns(f"{row}\n{row}")
+    assert is_columns("mean   becomes 1   gloo\nfsdp   becomes 0   NCCL")
 
 
 def test_the_reason_waits_with_what_it_explains():

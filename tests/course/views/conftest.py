@@ -9,11 +9,13 @@ import pytest
 from matplotlib.legend import Legend
 from matplotlib.text import Text
 
-from amp_lessons._base.drawing.picture import Picture
+from amp_lessons._base.drawing.picture import LEGIBLE_PX, PX_PER_INCH, Picture
 from amp_lessons._base.drawing.style import house_style
 from amp_lessons.course.views.base.view import View
 
 WIDEST = 820  # CSS pixels that JupyterLab leaves a picture on a screen of 1280, beside its file browser
+PHONE = 360  # CSS pixels that a page leaves a picture on a phone
+EXPONENT = 0.7  # of a text's size, in matplotlib
 NEAR = 2  # pixels by which boxes may touch: they are higher than the words in them
 
 
@@ -40,12 +42,22 @@ def faults(picture: Picture) -> Iterator[str]:
     boxes = list(_boxes(picture))
     for text, box in boxes:
         if box.x0 < -NEAR or box.y0 < -NEAR or box.x1 > width + NEAR or box.y1 > height + NEAR:
-            yield f"{text!r} leaves the picture"
+            yield f"{text.get_text()!r} leaves the picture"
     for (text, box), (other, beside) in itertools.combinations(boxes, 2):
         across = min(box.x1, beside.x1) - max(box.x0, beside.x0)
         if across > NEAR and min(box.y1, beside.y1) - max(box.y0, beside.y0) > NEAR:
-            yield f"{text!r} lies on {other!r}"
+            yield f"{text.get_text()!r} lies on {other.get_text()!r}"
     yield from _below_a_legend(picture)
+
+
+def faults_for_a_phone(picture: Picture) -> Iterator[str]:
+    """Yield what is wrong with a narrow drawing where it is as wide as a phone, exponents included."""
+    if max(picture.size[0], picture.narrowest) > PHONE:
+        yield f"too wide for a phone: {picture.size}, and it needs {picture.narrowest}"
+    for text, _ in _boxes(picture):
+        if "^{" in text.get_text() and text.get_fontsize() * EXPONENT * PX_PER_INCH / 72 < LEGIBLE_PX:
+            yield f"the exponent of {text.get_text()!r} cannot be read"
+    yield from faults(picture)
 
 
 def _boxes(picture: Picture):
@@ -53,7 +65,7 @@ def _boxes(picture: Picture):
     with house_style():
         for text in picture.figure.findobj(Text):
             if text.get_visible() and text.get_text().strip() and text not in not_drawn:
-                yield text.get_text(), text.get_window_extent()
+                yield text, text.get_window_extent()
 
 
 def _below_a_legend(picture: Picture) -> Iterator[str]:

@@ -5,6 +5,7 @@ from amp_lessons.course.material import models
 from amp_lessons.course.views import CycleView, ScalerView
 from amp_lessons.course.views.base import states
 from tests.course.views import samples
+from tests.course.views.conftest import faults_for_a_phone
 from tests.course.views.hands import press
 
 cross_entropy = torch.nn.functional.cross_entropy
@@ -30,6 +31,12 @@ def test_a_turned_knob_starts_the_run_again(scaler_view):
     scaler_view._init_exponent.value = 3
     assert scaler_view.caption.startswith("12 steps from a scale of 2³: 0 skipped")
     assert scaler_view.timeline.grown == (3, 7, 11)
+
+
+@pytest.mark.parametrize("exponent", [0, 24, 40])
+def test_for_a_phone_all_of_a_run_can_be_read_down_to_the_exponents(scaler_view, exponent):
+    scaler_view._init_exponent.value = exponent
+    assert list(faults_for_a_phone(scaler_view.picture.narrow)) == []
 
 
 def test_every_run_starts_from_the_same_weights(scaler_view):

@@ -7,6 +7,7 @@ import torch
 
 from amp_lessons import views
 from amp_lessons.course.material.decoder import Changes
+from tests.course.views.conftest import faults_for_a_phone
 from tests.course.views.samples import RUNS
 
 
@@ -26,6 +27,18 @@ def test_what_happened_at_a_step_stands_there():
 def test_steps_are_numbered_in_whole_numbers():
     (axes,) = views.curves({"fp32": [3.0, 2.0, 1.5, 1.0]}, "four epochs").picture.figure.axes
     assert all(tick == round(tick) for tick in axes.get_xticks())
+
+
+@pytest.mark.parametrize("log", [False, True])
+def test_for_a_phone_curves_are_drawn_narrow_with_their_names_below(log):
+    runs = {f"{name}, whose name is longer than one line of it": line for name, line in RUNS.items()}
+    narrow = views.curves(runs, "Five runs.", log=log).picture.narrow
+    assert list(faults_for_a_phone(narrow)) == []
+    (axes,) = narrow.figure.axes
+    legend = axes.get_legend().get_window_extent()
+    assert legend.y1 < axes.get_window_extent().y0
+    assert legend.y0 >= 0
+    assert legend.x1 <= narrow.figure.bbox.width
 
 
 def test_ink_is_black_and_paper_white():

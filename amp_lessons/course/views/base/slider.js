@@ -21,18 +21,33 @@ function render({ model, el }) {
     input.value = model.get("value");
     readout.textContent = words();
     input.setAttribute("aria-valuetext", words());
-    input.disabled = model.get("disabled");
+    for (const each of [input, less, more]) each.disabled = model.get("disabled");
   };
-  input.addEventListener("input", () => {
+  const move = () => {
+    const value = Number(input.value); // before what is set shows the old one once more
     model.set("beyond", "");
-    model.set("value", Number(input.value));
+    model.set("value", value);
     model.save_changes();
-  });
+  };
+  input.addEventListener("input", move);
+  // For a finger, which does not meet one position among forty; who has a mouse has a keyboard, too.
+  const step = (sign, words, by) => {
+    const button = document.createElement("button");
+    button.type = "button";
+    button.textContent = sign;
+    button.setAttribute("aria-label", `${model.get("label")}: ${words}`);
+    button.addEventListener("click", () => {
+      input.stepUp(by);
+      move();
+    });
+    return button;
+  };
   model.on("change", show);
 
   el.classList.add("amp-slider");
   label.append(name, input); // an id would not do: every view loads this file anew, and would count from the start
-  el.append(label, readout);
+  const [less, more] = [step("−", "one less", -1), step("+", "one more", 1)];
+  el.append(label, less, readout, more);
   show();
   return () => model.off("change", show);
 }

@@ -13,7 +13,7 @@ from matplotlib.figure import Figure
 
 from amp_lessons import scaling
 from amp_lessons._base.drawing.picture import Picture
-from amp_lessons._base.drawing.style import house_style
+from amp_lessons._base.drawing.style import POWERS, house_style
 from amp_lessons._base.text.words import MEASURED_MARK, power_of_two, relative, share
 from amp_lessons.course.views.base.controls import (
     ControlValue,
@@ -85,7 +85,11 @@ class _ScaleView(MovingView):
         census = functools.reduce(operator.add, by_layer.values())
         picture = self.picture_of((self.dtype, self.layer), lambda: CensusPicture(census))
         picture.update(census)
-        self.show(picture, describe(census), mark=MEASURED_MARK)
+        self.show(picture, describe(census) + self.verdict(census), mark=MEASURED_MARK)
+
+    def verdict(self, census: Census) -> str:
+        """Return what is said of a scale beyond the numbers."""
+        return ""
 
 
 class CensusView(_ScaleView):
@@ -132,6 +136,12 @@ class LossScaleView(_ScaleView):
         """Return what became of each layer's gradients in a forward and a backward pass at ``scale``."""
         return self._probe.at(scale, dtype)
 
+    def verdict(self, census: Census) -> str:
+        """Say so where the scale lies in the window of these gradients, as lesson 03 asks for it."""
+        lost = census.overflowed + census.nonfinite
+        is_safe = not lost and census.underflowed < 0.1 * census.at_stake
+        return " This scale is safe: few vanish, and none overflow." if is_safe else ""
+
 
 def describe(census: Census) -> str:
     """Describe a census in one sentence, the caption's."""
@@ -139,13 +149,21 @@ def describe(census: Census) -> str:
     sentence = (
         f"Scale {power_of_two(census.scale)}: "
         f"{share(census.underflowed, alive)} of {alive:,} gradients vanish{_of_the_norm(census)}, "
-        f"{share(census.subnormal, alive)} end up subnormal, {share(census.overflowed, alive)} overflow."
+        f"{share(census.subnormal, alive)} end up subnormal, "
+        f"{share(census.overflowed, alive)} overflow{_of_those_that_fit(census)}."
     )
     if census.zero:
         sentence += f" ({census.zero:,} more were zero to begin with.)"
     if census.nonfinite:
         sentence += f" ({census.nonfinite:,} were inf or nan before any cast.)"
     return sentence
+
+
+def _of_those_that_fit(census: Census) -> str:
+    """Say why gradients overflow that would fit themselves: their bars lie left of that zone."""
+    fits = math.log2(FORMATS[dtype_name(census.dtype)].max / census.scale)
+    small = any(binade + 1 < fits for binade in census.fates["overflowed"])
+    return ", small ones too: an inf spreads through the backward pass" if small else ""
 
 
 def _of_the_norm(census: Census) -> str:
@@ -166,7 +184,7 @@ class _Frame:
 
 # Real gradients at 2^0, and what a scale of 2^40 makes of them; on a phone what fp16 tells apart.
 _WIDE = _Frame((9, 3.5), (0.065, 0.15, 0.91, 0.8), (-64, 48), step=8)
-_NARROW = _Frame((3.5, 3.6), (0.17, 0.15, 0.77, 0.82), (-48, 32), step=16, upright=True)
+_NARROW = _Frame((3.5, 3.1), (0.16, 0.17, 0.76, 0.8), (-48, 32), step=16, upright=True)
 
 
 _SEEN = 0.06  # of the tallest bar: one gradient of a million that overflows costs a step
@@ -184,6 +202,8 @@ class CensusPicture(Picture):
             axes = figure.add_axes(frame.axes)
             draw_zones(axes, FORMATS[name], *frame.exponents, upright=frame.upright)
             powers_of_two(axes, step=frame.step, clipped=frame.exponents)
+            if frame.upright:
+                axes.tick_params(axis="x", labelsize=POWERS)
             line = "" if frame.upright else f", on the number line of {name}"
             axes.set_xlabel(f"size of the gradient × loss scale{line}")
             axes.set_ylabel("% of gradients" if frame.upright else "% of gradients that are not zero")

@@ -13,7 +13,7 @@ from matplotlib.ticker import FuncFormatter, MaxNLocator
 from torch import Tensor, nn
 
 from amp_lessons._base.drawing.picture import Picture
-from amp_lessons._base.drawing.style import ACCENT, GRID, INK, QUIET, ZONES, house_style
+from amp_lessons._base.drawing.style import ACCENT, GRID, INK, POWERS, QUIET, ZONES, house_style
 from amp_lessons._base.text.words import MEASURED_MARK, counted, power, power_of_two
 from amp_lessons.course.views.base.controls import Slider, button, dropdown, row
 from amp_lessons.course.views.base.view import View
@@ -111,7 +111,13 @@ def _listed(steps: tuple[int, ...], most: int = 8) -> str:
 
 def timeline_picture(timeline: ScalerTimeline) -> Picture:
     """Draw the loss scale of every step, the clean steps counted towards growth, and the skipped steps."""
-    return Picture(_figure(timeline, 9, left=0.09), narrow=lambda: Picture(_figure(timeline, 3.5, left=0.2)))
+    return Picture(_figure(timeline, 9, left=0.09), narrow=lambda: Picture(_narrow_figure(timeline)))
+
+
+def _narrow_figure(timeline: ScalerTimeline) -> Figure:
+    figure = _figure(timeline, 3.5, left=0.2)
+    figure.axes[0].tick_params(axis="y", labelsize=POWERS)
+    return figure
 
 
 def _figure(timeline: ScalerTimeline, width: float, left: float) -> Figure:

@@ -5,6 +5,8 @@ from __future__ import annotations
 import math
 import textwrap
 from collections.abc import Mapping, Sequence
+from functools import partial
+from typing import Any
 
 import numpy as np
 import torch
@@ -15,7 +17,7 @@ from torch import Tensor
 
 from amp_lessons._base.drawing.axes import BESIDE
 from amp_lessons._base.drawing.picture import Picture
-from amp_lessons._base.drawing.style import GRID, INK, STROKES, house_style
+from amp_lessons._base.drawing.style import GRID, INK, POWERS, STROKES, house_style
 from amp_lessons._base.text.words import MEASURED_MARK
 from amp_lessons.course.views.base.view import View
 
@@ -66,23 +68,55 @@ def curves_picture(
     """
     if len(curves) > len(STROKES):
         raise ValueError(f"{len(curves)} curves, and there are strokes for {len(STROKES)}: draw fewer")
+    figure = partial(_curves_figure, curves, xlabel, ylabel, log, marks or {})
+    return Picture(figure(), narrow=lambda: Picture(figure(for_a_phone=True)))
+
+
+def _curves_figure(
+    curves: Mapping[str, Sequence[float]],
+    xlabel: str,
+    ylabel: str,
+    log: bool,
+    marks: Mapping[int, str],
+    *,
+    for_a_phone: bool = False,
+) -> Figure:
+    names = [textwrap.fill(name, _NAME_BELOW if for_a_phone else LEGEND_CHARACTERS) for name in curves]
     with house_style():
-        figure = Figure(figsize=(9, 3.4))
-        axes = figure.add_axes((0.085, 0.15, 0.64, 0.8))
-        for (name, values), stroke in zip(curves.items(), STROKES[: len(curves)], strict=True):
-            label = textwrap.fill(name, LEGEND_CHARACTERS)
-            axes.plot(range(1, len(values) + 1), values, label=label, **stroke)
+        if for_a_phone:
+            figure, axes, place = _above_a_legend(sum(len(name.splitlines()) for name in names))
+        else:
+            figure, place = Figure(figsize=(9, 3.4)), BESIDE
+            axes = figure.add_axes((0.085, 0.15, 0.64, 0.8))
+        for name, values, stroke in zip(names, curves.values(), STROKES[: len(curves)], strict=True):
+            axes.plot(range(1, len(values) + 1), values, label=name, **stroke)
         if log:
             axes.set_yscale("log")
-        axes.xaxis.set_major_locator(MaxNLocator(integer=True))
+        if log and for_a_phone:
+            axes.tick_params(axis="y", which="both", labelsize=POWERS)
+        axes.xaxis.set_major_locator(MaxNLocator(integer=True, nbins=5 if for_a_phone else "auto"))
         axes.set_xlabel(xlabel)
         axes.set_ylabel(ylabel)
         axes.grid(axis="y", color=GRID)
         axes.margins(x=0.01)
-        for step, words in (marks or {}).items():
+        for step, words in marks.items():
             _mark(axes, step, words)
-        axes.legend(**BESIDE, handlelength=3.2)
-    return Picture(figure)
+        axes.legend(**place, handlelength=3.2)
+    return figure
+
+
+_NAME_BELOW = 32  # characters of a curve's name that stand in a line below the axes
+_LINE, _AXES, _LABELS = 0.21, 2.4, 0.5  # inches high: a line of the legend, the axes, what is written below
+
+
+def _above_a_legend(lines: int) -> tuple[Figure, Axes, dict[str, Any]]:
+    """Return a narrow figure with axes, and where below them a legend of so many lines stands."""
+    below = _LINE * lines + 0.1
+    height = _AXES + _LABELS + below + 0.1
+    figure = Figure(figsize=(3.5, height))
+    axes = figure.add_axes((0.21, (below + _LABELS) / height, 0.76, _AXES / height))
+    corner = {"bbox_to_anchor": (0.02, below / height), "bbox_transform": figure.transFigure}
+    return figure, axes, {"loc": "upper left", "borderaxespad": 0, "labelspacing": 0.3, **corner}
 
 
 def _mark(axes: Axes, step: int, words: str) -> None:
