@@ -29,7 +29,7 @@ SAID_BY_PYTHON = {
     "dtype_under_another_name",
 }
 
-# Not yet by PyTorch 2.13, no more by it or by 2.14, no more by Transformers 5.23, whose files of these names
+# Not yet by PyTorch 2.13, no more by it, 2.14 or 2.15, no more by Transformers 5.23, whose files of these names
 # say others; and with a tensor's metadata, a device, an operation or a type filled in.
 SAID_BY_OTHER_VERSIONS = {
     "compiler_at_fault",
@@ -48,6 +48,7 @@ SAID_BY_OTHER_VERSIONS = {
     "tf32_is_off",
     "fp32_product_in_tf32_only",
     "fp8_in_a_triton_kernel",
+    "gradients_of_two_dtypes",
     "triton_kernel_of_two_dtypes",
 }
 
