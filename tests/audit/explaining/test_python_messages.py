@@ -29,8 +29,8 @@ SAID_BY_PYTHON = {
     "dtype_under_another_name",
 }
 
-# Not yet by PyTorch 2.13, no more by it, 2.14 or 2.15, no more by Transformers 5.23, whose files of these names
-# say others; and with a tensor's metadata, a device, an operation or a type filled in.
+# Not yet by PyTorch 2.13, no more by it, 2.14 or 2.15, no more by Transformers 5.23, whose files of these
+# names say others; and with a tensor's metadata, a device, an operation or a type filled in.
 SAID_BY_OTHER_VERSIONS = {
     "compiler_at_fault",
     "custom_function_compiled",
