@@ -358,7 +358,8 @@ def test_what_cannot_be_advised_on_gets_a_sentence(golden):
         with pytest.raises((TypeError, ValueError)) as caught:
             advise(*asked_for, **options)
         refusals.append(f"{type(caught.value).__name__}: {caught.value}")
-    golden("refusals.txt", "\n".join(refusals))
+    since_2_15 = "RuntimeError: addmm: "
+    golden("refusals.txt", "\n".join(refusals).replace(since_2_15, "RuntimeError: "))
 
 
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")
