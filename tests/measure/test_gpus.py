@@ -40,16 +40,21 @@ def test_ridge_point_of_an_h100() -> None:
     assert GPUS["H100 SXM"].ridge_point("bf16") == pytest.approx(295, rel=0.01)
 
 
-PRINTED_GB = {"T4": 16, "V100 SXM2 16 GB": 16, "V100 SXM2 32 GB": 32, "RTX 3090": 24, "A100 SXM 40 GB": 40}
-PRINTED_GB |= {
-    "A100 SXM 80 GB": 80,
+PRINTED_GB = {
+    "T4": 16,
+    "V100 SXM2 16 GB": 16,
+    "V100 SXM2 32 GB": 32,
     "L4": 24,
+    "RTX 3090": 24,
     "RTX 4090": 24,
+    "A100 SXM 40 GB": 40,
+    "A100 SXM 80 GB": 80,
     "H100 SXM": 80,
     "H200 SXM": 141,
     "B200 SXM": 180,
+    "MI300X": 192,
+    "MI350X": 288,
 }
-PRINTED_GB |= {"MI300X": 192, "MI350X": 288}
 
 
 @pytest.mark.parametrize("name", GPUS)

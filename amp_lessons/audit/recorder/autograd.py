@@ -5,6 +5,7 @@ from __future__ import annotations
 import weakref
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from typing import Any, NamedTuple
 
 import torch
@@ -208,12 +209,12 @@ class AutogradCalls(Part):
             return None
         self._here.begin_round()
         self._here.note("backward")
-        root = next((each for each in roots if graph.scaler_of(each) is not None), roots[0])
+        scaled = ((each, by) for each in roots if (by := graph.scaler_of(each)) is not None)
+        root, scaler = next(scaled, (roots[0], None))
         self._record_penalty(root)
         device = root.device.type
         held = any(by_library for *_, by_library in self._here.autocasts[-1:])
         asked_for = torch.is_autocast_enabled(device) and not held
-        scaler = graph.scaler_of(root)
         factor = graph.factor(root)
         handed_on = scaler is None and self._is_handed_on(root, gradients)
         scales = self._scales() if len(roots) == 1 and gradients is None and not handed_on else []
@@ -281,12 +282,19 @@ class AutogradCalls(Part):
         scaler = facts["scaler"]
         if scaler is not None:
             self._here.scaled = scaler, self._log.steps
-        how = scaler or 0, self._known.updates[scaler] if scaler else 0, facts["line"], unscaled, beside
+        filled_by = partial(
+            self._known.book.after_backward,
+            scaled_by=scaler or 0,
+            generation=self._known.updates[scaler] if scaler else 0,
+            line=facts["line"],
+            unscaled=unscaled,
+            beside=beside,
+        )
         self._known.book.passes += 1
         reached = frozenset(
             key
             for key, optimizer in self._known.of_this_thread().items()
-            if self._known.book.after_backward(parameters_of(optimizer), *how)
+            if filled_by(parameters_of(optimizer))
         )
         loss = Loss(self._here.loss, facts["line"], facts["made_at"], facts["averaged"])
         for key in () if handed_on else reached:  # it is no loss

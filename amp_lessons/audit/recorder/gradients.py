@@ -159,7 +159,7 @@ class GradientBook:
         generation: int,
         line: Line,
         unscaled: bool,
-        beside: Container[int] = (),
+        beside: Container[int],
     ) -> bool:
         """Notice which gradients a backward pass on ``line`` has filled; ``look`` came right before it.
 
@@ -177,8 +177,9 @@ class GradientBook:
             reached = True
             sample = sample_of(gradient) if may_read(gradient) else None
             by = 0 if id(parameter) in beside else scaled_by
-            state_of = weakref.ref(gradient), gradient._version, sample
-            new = _State(*state_of, scaled_by=by, generation=generation)
+            new = _State(
+                weakref.ref(gradient), gradient._version, sample, scaled_by=by, generation=generation
+            )
             new.unscaled_on = (line,) if unscaled else None
             before = None if state is None or state.foreign else state
             if before is not None and before.unscaled and not before.applied and not by:

@@ -112,9 +112,9 @@ def weights_beside(roots: Iterable[Tensor]) -> frozenset[int]:
     if not scaled or not others:
         return frozenset()
     nodes = [each for term in scaled for each in _below(term, lambda node: True, _MOST_LOOKED_AT)]
-    if len(nodes) >= _MOST_LOOKED_AT or not all(_is_known(each) for each in nodes):
+    if len(nodes) >= _MOST_LOOKED_AT or not all(map(_is_known, nodes)):
         return frozenset()  # some of their weights may be out of sight
-    reached = {id(each) for term in scaled for each in _weights(term)}
+    reached = {id(each) for each in _weights_among(nodes)}
     return frozenset(id(each) for term in others for each in _weights(term)) - reached
 
 
@@ -142,7 +142,11 @@ def _is_scaled(last: Any) -> bool:
 
 
 def _weights(last: Any) -> Iterator[nn.Parameter]:
-    variables = (getattr(each, "variable", None) for each in _below(last, lambda node: True, _MOST_LOOKED_AT))
+    return _weights_among(_below(last, lambda node: True, _MOST_LOOKED_AT))
+
+
+def _weights_among(nodes: Iterable[Any]) -> Iterator[nn.Parameter]:
+    variables = (getattr(each, "variable", None) for each in nodes)
     return (each for each in variables if isinstance(each, nn.Parameter))
 
 
