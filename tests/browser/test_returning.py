@@ -64,4 +64,5 @@ def test_what_answers_the_question_of_yesterday_is_not_covered_on_a_page_that_wa
     covered = opened.page.locator(".amp-covered")
     expect(covered.filter(has_text="network does not suffer visibly")).to_have_count(1)
     expect(covered.filter(has_text="These are two measures.")).to_have_count(0)
+    expect(covered.filter(has_text="End of lesson 03.")).to_have_count(0)
     assert opened.errors == []

@@ -36,7 +36,9 @@ const ANSWERED = JSON.parse(document.getElementById("jupyter-config-data")?.text
 const wasAnswered = (cell) => ANSWERED.includes(cell.textContent.match(/views\.Quiz\("([\w.]+)"\)/)?.[1]);
 const isUnasked = (cell) => toCome(cell).includes("(Shift+Enter) to answer a question.") && !wasAnswered(cell);
 const isAtWork = (cell) => cell.querySelector(".jp-InputPrompt")?.textContent.includes("*");
-const isEnd = (cell) => toCome(cell).includes("see what you have done here");
+const isEnd = (cell) =>
+  toCome(cell).includes("see what you have done here") ||
+  cell.querySelector(".jp-RenderedMarkdown")?.textContent.trim().startsWith("End of lesson");
 const wasRun = (cell) =>
   cell.querySelector(".jp-OutputArea-output") && !toCome(cell).startsWith("Run this cell (Shift+Enter) to ");
 
