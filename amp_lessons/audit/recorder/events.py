@@ -168,13 +168,15 @@ class GradientsMixed(Event):
 
     They are used at ``used_at``. ``cleared`` says that gradients that a step had applied were cleared before.
     Where two scalers have scaled them, ``scales`` are theirs, None where one is not known; those of the loss
-    on this line are ``unscaled`` where the others are scaled.
+    on this line are ``unscaled`` where the others are scaled. Those are ``left_over`` where another optimizer
+    has stepped on what their backward pass gave it.
     """
 
     applied: bool
     used_at: Line = None
     cleared: bool = False
     unscaled: bool = False
+    left_over: bool = False
     scales: tuple[float | None, ...] = ()
 
 

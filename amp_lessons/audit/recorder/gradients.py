@@ -34,13 +34,15 @@ class Added:
     """Gradients were added to some that a step had ``applied``, or else to some of another scale.
 
     ``scalers`` are two where not the same one has scaled both. Where one of the two losses, that on the
-    ``line``, was scaled by nobody, it is ``unscaled``.
+    ``line``, was scaled by nobody, it is ``unscaled``. The others are ``left_over`` where another optimizer
+    has stepped on what their backward pass gave it.
     """
 
     applied: bool
     line: Line
     scalers: tuple[int, int] | None = None
     unscaled: bool = False
+    left_over: bool = False
 
 
 @dataclass
@@ -186,7 +188,8 @@ class GradientBook:
                 new.unscaled, new.divided_by = True, before.divided_by  # both have their true size
             first = self.passes if before is None or before.applied else before.passes[0]
             new.passes = first, self.passes
-            new.added_to = None if before is None else _added(before, new, line)
+            left_over = before is not None and all(each in self._used for each in before.passes)
+            new.added_to = None if before is None else _added(before, new, line, left_over)
             if first != self.passes and gradient.dtype in HALF_DTYPES:
                 self._summed[id(parameter)] = gradient.dtype
             self._states[id(parameter)] = new
@@ -318,7 +321,7 @@ def _factor(before: Tensor, after: Tensor) -> float | None:
     return factor if bool(((factors - factor).abs() <= _SAME_FACTOR * abs(factor)).all()) else None
 
 
-def _added(before: _State, now: _State, line: Line) -> Added | None:
+def _added(before: _State, now: _State, line: Line, left_over: bool) -> Added | None:
     """Say what a gradient was added to, if it does not belong with it; or what was added to before."""
     if before.added_to is not None:
         return before.added_to
@@ -327,7 +330,8 @@ def _added(before: _State, now: _State, line: Line) -> Added | None:
     two = before.scaled_by, now.scaled_by
     if all(two):
         changed = two[0] != two[1] or before.generation != now.generation
-        return Added(False, line, two if two[0] != two[1] else None) if changed else None
+        scalers = two if two[0] != two[1] else None
+        return Added(False, line, scalers, left_over=left_over) if changed else None
     if now.scaled_by and before.unscaled:
         return Added(False, line)
     on = (now if before.scaled_by else before).unscaled_on

@@ -247,6 +247,7 @@ class Known:
                 used_at=line_outside(),
                 cleared=self.book.cleared_applied(parameters),
                 unscaled=added.unscaled,
+                left_over=added.left_over,
                 scales=tuple(scale_of(self.scalers[each]).at_once() for each in added.scalers or ()),
             )
 

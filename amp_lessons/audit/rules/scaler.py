@@ -200,7 +200,15 @@ def update_without_step(
 
 
 @mistake("gradients were unscaled, or the scale was changed, within a window")
-def update_every_batch() -> Worded:
+def update_every_batch(left_over: bool = False) -> Worded:
+    if left_over:
+        return (
+            "the gradients still contained those of a loss for which another optimizer has stepped since: "
+            "they were multiplied by the scale before scaler.update(), and those that were added to them by "
+            "the one after",
+            "call zero_grad() of this optimizer before its own backward pass: the other loss has filled its "
+            "gradients, too; where both are meant to be added up, call scaler.update() after its step",
+        )
     return (
         "scaler.unscale_() or scaler.update() was called within a window of batches: the gradients that are "
         "added up there must all be multiplied by one scale, until the step",
@@ -211,7 +219,7 @@ def update_every_batch() -> Worded:
 @on(events.GradientsMixed)
 def _(event: events.GradientsMixed, past: Past) -> Verdicts:
     if not event.scales and not event.applied and not event.unscaled:
-        yield seen(update_every_batch())
+        yield seen(update_every_batch(event.left_over))
 
 
 @mistake("a part of the loss went backward unscaled, beside another that was scaled", only_audit=True)

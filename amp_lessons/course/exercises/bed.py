@@ -252,7 +252,8 @@ def judged(
     except Rejected as rejected:
         said = list(rejected.said)
     except Raised as raised:
-        said = [said_of(raised)]
+        loaded = worker.handed_in or "pickle" not in payload
+        said = [said_of(raised) if loaded else _not_taken_along(str(raised))]
     except Ended as error:
         late = error.how == "time"
         where = line_of(error.where)
@@ -299,7 +300,7 @@ def examine(exercise_id: str, attempt: Any, cpu_s: float, seed: int | None = Non
     try:
         pickle = bed_there.pickled(attempt)
     except Exception as error:
-        return unjudged(_not_taken_along(error))
+        return unjudged(_not_taken_along(f"{type(error).__name__}: {error}"))
     for _ in range(2):  # the host may have ended since, and a new one is at hand
         try:
             return _asked(exercise_id, attempt, pickle, cpu_s, seed)
@@ -344,11 +345,11 @@ def said_by_judge(judge: str, message: bytes, *request: Any) -> dict[str, Any]:
     return said
 
 
-def _not_taken_along(error: Exception) -> Finding:
-    first = next(iter(str(error).strip().splitlines()), "")[:200]
+def _not_taken_along(error: str) -> Finding:
+    first = next(iter(error.strip().splitlines()), "")[:200]
     return failed(
         "not_taken_along",
-        f"your code cannot be taken to the process in which it is checked: {type(error).__name__}: {first}",
+        f"your code cannot be taken to the process in which it is checked: {first}",
         "it may use modules, numbers, texts, tensors on the CPU and functions of yours; make files, locks "
         "and generators inside it",
     )

@@ -43,6 +43,7 @@ _THERE = loops_there.__name__
 _LEAST_ROUNDING = 0.25  # of what 16 bits leave in an update: 0.6 to 1 was seen there, 0.01 in fp32
 _TRIES, _FURTHER = 5, 1009  # of problems that are tried out, each so many seeds on
 _CLOSE = 2e-3  # a loss rounded to four digits still counts
+_LOWER_IT = "lower the scale after each overflow, as torch.amp.GradScaler does"
 _COUNTED = ("no", "one", "two", "three", "four")
 _ADVICE = "collect loss.item() for every batch and return one mean per epoch, as a list of floats"
 
@@ -467,7 +468,9 @@ def scale_after_overflow(windows: list[Window]) -> Iterator[Finding]:
         another = bool(owners[1] - owners[0])
         if window.overflowed and later.last.begun and not scales[2] < scales[1]:
             if not another:
-                yield rules.scaler.scale_never_lowered(scales[1], scales[2])
+                never_lowered = rules.scaler.scale_never_lowered(scales[1], scales[2])
+                by_hand = not any(owners)
+                yield replace(never_lowered, hint=_LOWER_IT) if by_hand else never_lowered
             yield rules.scaler.scaler_recreated()
         updated, begun = window.called("updated"), later.called("scale")
         forgets = updated and begun and begun[0].clean < updated[-1].clean and scales[2] < scales[0]
@@ -523,8 +526,7 @@ def _clipping(window: Window) -> Iterator[Finding]:
     if float(given @ window.gradient) / (norm * found) < 0.998:
         yield failed(
             "clipped_piecewise",
-            "clipping changed the direction of the gradient: it was applied to single values or parameter by "
-            "parameter",
+            "clipping changed the direction of the gradient: it was not applied to all parameters together",
             "clip all parameters together by their total norm: "
             "torch.nn.utils.clip_grad_norm_(model.parameters(), max_norm)",
         )
@@ -636,7 +638,10 @@ def gradients(window: Window) -> Iterator[Finding]:
         yield rules.steps.weights_changed("the optimizer was given the right gradients")
     if left is not None and given is not None:
         unscale, unscaled = window.called("unscale_"), window.called("unscaled")
-        if unscale and not same(unscale[-1].gradients, left):
+        if unscale and not same(changed := unscale[-1].gradients, left):
+            factor = float(changed @ left / (left @ left))
+            if bool((changed - factor * left).norm() <= 1e-3 * changed.norm()):  # the scale does not matter
+                yield rules.steps.gradients_changed("the gradients", how=f": multiplied by {factor:.4g}")
             yield rules.steps.gradients_changed_before_unscale(f"{window.scale:g} times")
         if not same(given, unscaled[-1].gradients if unscaled else left):
             yield rules.steps.gradients_changed("the gradients")

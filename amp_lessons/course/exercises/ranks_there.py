@@ -6,6 +6,7 @@ import importlib
 import os
 import sys
 import time
+import warnings
 from collections.abc import Callable
 from datetime import timedelta
 from typing import Any
@@ -34,6 +35,8 @@ def be(
     os.environ.update(
         RANK=f"{rank}", LOCAL_RANK=f"{rank}", WORLD_SIZE=f"{ranks}", LOCAL_WORLD_SIZE=f"{ranks}"
     )
+    # PyTorch 2.13 gave the collectives on one tensor new names, which no earlier one has
+    warnings.filterwarnings("ignore", r".torch\.distributed\.\w+_tensor. is deprecated", FutureWarning)
     os.environ["GLOO_SOCKET_IFNAME"] = _LOOPBACK  # no name server, no firewall in the way
     store = _store[0] if _store else dist.TCPStore("127.0.0.1", port)
     dist.init_process_group("gloo", store=store, rank=rank, world_size=ranks, timeout=_FOR_EVER)

@@ -24,6 +24,16 @@ def outer(line: str) -> str:
     return line.replace("                ", "            ", 1)
 
 
+wrong(
+    "gradients_divided_as_well",
+    "gradients_changed",
+    "multiplied by 0.3333",
+    (
+        STEP,
+        "                for p in model.parameters():\n                    p.grad /= accumulation_steps\n"
+        + STEP,
+    ),
+)
 wrong("loss_not_divided", "loss_not_divided", "3 times too large", ("loss / accumulation_steps", "loss"))
 wrong(
     "divided_by_position",

@@ -64,6 +64,11 @@ KINDS: dict[str, tuple[tuple[str, ...], str, str]] = {
         _BY_NORM,
     ),
     "a large number is added to one column": ((), "one number of a row is off by 5.3 %", _BY_NORM),
+    "one row is tiny": (
+        (),
+        "one row is 0 in fp16, which is next to nothing of all numbers of a call",
+        _BY_NORM,
+    ),
     "one of three calls is wrong": (
         (".4.shared",),
         "is 8 % off at one of its three calls, and right at the others",

@@ -22,6 +22,12 @@ right = TABLE.variant
 wrong(
     "clip_before_unscale", "clip_before_unscale", "before scaler.unscale_", (UNSCALE + CLIP, CLIP + UNSCALE)
 )
+wrong(
+    "weights_alone",
+    "clipped_piecewise",
+    "not applied to all parameters together",
+    (CLIP, CLIP.replace("model.parameters()", "[p for p in model.parameters() if p.ndim > 1]")),
+)
 wrong("never_unscaled", "clip_before_unscale", "still multiplied", (UNSCALE, ""))
 wrong("clip_after_step", "clip_after_step", "after the step", (UNSCALE + CLIP + STEP, STEP + CLIP))
 wrong("clip_after_update", "clip_after_step", "after the step", (UNSCALE + CLIP, ""), (UPDATE, UPDATE + CLIP))
@@ -62,7 +68,7 @@ wrong(
 wrong(
     "values_clipped_beside",
     "clipped_piecewise",
-    "single values",
+    "not applied to all parameters together",
     (CLIP, CLIP.replace("clip_grad_norm_", "clip_grad_value_") + CLIP),
 )
 wrong("not_clipped", "not_clipped", "not called for this batch", (CLIP, ""))
@@ -102,7 +108,7 @@ wrong(
 wrong(
     "clips_each_parameter",
     "clipped_piecewise",
-    "parameter by parameter",
+    "not applied to all parameters together",
     (
         CLIP,
         "            for p in model.parameters():\n                torch.nn.utils.clip_grad_norm_(p, max_norm / 2)\n",

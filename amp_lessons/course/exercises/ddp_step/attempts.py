@@ -33,6 +33,15 @@ wrong(
     (WRAP, "    ddp = model\n"),
     (NO_SYNC, "if True:"),
 )
+wrong(
+    "batch_that_is_not_finite_left_out",
+    "overflow_stepped_on",
+    "left out a batch whose loss was not finite",
+    (
+        BACKWARD,
+        "                    if not torch.isfinite(loss):\n                        continue\n" + BACKWARD,
+    ),
+)
 wrong("calls_the_model_itself", "weights_apart", "after window 1", (FORWARD, "model(inputs)"))
 wrong("never_sends", "weights_apart", "no error said so", NOTHING_FROM_DDP)
 wrong("sends_every_batch", "reduced_every_batch", "for 6 steps", (NO_SYNC, "if True:"))

@@ -138,9 +138,12 @@ def _reductions(run: Run) -> Iterator[Finding]:
 def _at_overflow(of_ranks: tuple[Window, ...]) -> Iterator[Finding]:
     moved = [not torch.equal(window.before, window.after) for window in of_ranks]
     if all(moved):
-        said = "one rank's gradients overflowed, and both ranks made the step"
+        said = "one rank's gradients overflowed, and the weights of both ranks changed all the same"
         hint = "let scaler.step look at the gradients after they were reduced: inf on one is inf in the sum; "
         hint += "without a scaler ask on every rank, before optimizer.step(), whether they are finite"
+        if any(window.left_out for window in of_ranks):
+            said = "one rank left out a batch whose loss was not finite, and both ranks made the step"
+            hint = "let it go backward, on every rank: inf on one is inf in the sum, and scaler.step sees it"
         yield failed("overflow_stepped_on", said, hint)
     if any(moved):
         said = f"gradients overflowed on one rank, and rank {moved.index(True)} made the step that the other "

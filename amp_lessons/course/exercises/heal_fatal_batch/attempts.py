@@ -18,6 +18,13 @@ RETURN = "return weights @ values"
 
 wrong("lowest_number_only", "masked_row_not_zero", "same weight", (WEIGHTS, "scores.softmax(dim=-1)"))
 wrong(
+    "exponentials_without_the_largest",
+    "mask_leaks",
+    "exponentials of them all were 0",
+    (FILL, "scores"),
+    (WEIGHTS, "scores.exp() * allowed\n    weights = weights / (weights.sum(dim=-1, keepdim=True) + 1e-9)"),
+)
+wrong(
     "minus_infinity",
     "masked_row_nan",
     "subtracts -inf from -inf",

@@ -159,7 +159,9 @@ def _require_values(result: Tensor, case: MaskCase) -> None:
     said = f"{case.what}, rows that may see keys are {off}"
     if finite and (case.about == _FAINT or case.near(result, leaking)):
         said += ": what softmax saw for hidden keys was not below all scores, or those were made alike"
-        hint = "take the lowest number of the scores' dtype, torch.finfo(dtype).min, or -inf with care"
+        said += ", or exponentials of them all were 0" * (case.about == _FAINT)
+        hint = "take the lowest number of the scores' dtype, torch.finfo(dtype).min, or -inf with care, and "
+        hint += "subtract each row's largest score before an exponential, as softmax does"
         reject("mask_leaks", said, hint)
     hint = "put the lowest number of the scores' dtype in the place of hidden scores, and leave the others "
     hint += "as they are: what is added or multiplied may overflow, what is clamped makes scores alike"

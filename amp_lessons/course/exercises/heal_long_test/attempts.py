@@ -20,6 +20,12 @@ CORRECT = "correct += (logits.argmax(dim=-1) == targets).sum()"
 RETURN = "return (loss_sum / samples).item(), (correct / samples).item()"
 CAST = "return (loss_sum.float() / samples).item(), (correct.float() / samples).item()"
 
+wrong(
+    "logarithm_of_a_softmax_in_16_bits",
+    "wrong_loss",
+    "300 samples in batches of 7",
+    (LOSS, 'loss_sum += F.nll_loss(logits.softmax(dim=-1).log(), targets, reduction="sum")'),
+)
 wrong("cast_at_the_end", "metric_stops", "256 right answers", IN_16_BITS, (RETURN, CAST))
 wrong(
     "losses_alone_in_fp32",

@@ -21,17 +21,19 @@ from amp_lessons.course.exercises.patients.products import products_elsewhere
 from amp_lessons.course.exercises.report.common_findings import float_in, remark_on_type
 from amp_lessons.course.exercises.report.results import SideBySide
 from amp_lessons.formats.dtypes import dtype_name
+from amp_lessons.precisions import HALF_DTYPES
 
 _LOSS_TOLERANCE = 0.005  # relative: a loss that was computed in bf16 is off by half of that
 _SHARE_MISLED = 0.1  # of the samples: so many have another label than the model says
 _A_BYTE = 256
 _SPARE = 4  # times as many inputs are drawn: of two classes at once there is none the largest
-_PROBLEMS = (  # dtype, samples, batch, classes
+_PROBLEMS = (  # dtype, samples, batch, classes, and how much larger weights are
     (torch.bfloat16, 400, 1, 5),
     (torch.bfloat16, 901, 3, 5),
     (torch.float16, 2_600, 1, 5),
     (torch.float16, 4_096, 20, 5),
     (torch.float16, 1, 1, 5),
+    (torch.float16, 300, 7, 5, 4),  # wrong by margins whose probabilities are 0 in fp16
     (torch.bfloat16, 40_000, 2_000, 5),  # more right answers than an int16 counts
     (torch.bfloat16, 400, 20, 5_000),  # more classes than a byte, or a float of 16 bits, tells apart
     (torch.bfloat16, 10, 4, 5),  # then once more, with NaN
@@ -78,18 +80,22 @@ class EvaluationCase:
 
 
 def _drawn(
-    draw: torch.Generator, dtype: torch.dtype, samples: int, batch: int, classes: int
+    draw: torch.Generator, dtype: torch.dtype, samples: int, batch: int, classes: int, larger: int = 1
 ) -> EvaluationCase:
     """Draw a linear classifier in ``dtype``, and samples of which it names nine in ten.
 
     The others have the label of the next class, or of one that is a byte away. All is made of quarters from
-    -1 to 1: eight products of them, added up, are exact in bf16, whatever kernel does it.
+    -1 to 1, weights ``larger``: eight products of them, added up, are exact, whatever kernel does it.
     """
 
     def quarters(*shape: int) -> Tensor:
         return (torch.randint(-4, 5, shape, generator=draw) / 4).to(dtype)
 
-    weight, bias, inputs = quarters(classes, 8), quarters(classes), quarters(_SPARE * samples + 10, 8)
+    weight, bias, inputs = (
+        quarters(classes, 8) * larger,
+        quarters(classes),
+        quarters(_SPARE * samples + 10, 8),
+    )
     first, second = F.linear(inputs, weight, bias).topk(2).values.T
     inputs = inputs[first > second][:samples]
     logits = F.linear(inputs, weight, bias)
@@ -134,7 +140,8 @@ def _require_accuracy(accuracy: float, case: EvaluationCase) -> None:
         made = (number, _rounded(number, case.dtype)) if number not in innocent else ()
         if any(math.isclose(accuracy, each, rel_tol=1e-6) for each in made):
             raise Rejected(mistake)
-    hint = "compare classes as integers, count right answers and samples, and divide in the end"
+    hint = "compare classes as integers, count right answers and samples in Python's or in int64, and return "
+    hint += "their quotient, from 0 to 1"
     reject("wrong_accuracy", seen, hint)
 
 
@@ -158,11 +165,12 @@ def _suspects(seen: str, case: EvaluationCase) -> Iterator[tuple[Finding, float]
     stopped = f"{case.what} {counted:.0f} right answers were counted, and there are {there}"
     stop = 2 / torch.finfo(dtype).eps  # where 1 is half of the spacing
     yield rules.numbers.metric_stops(stopped, half, stop), counted / samples
-    quotients = [a / b for a in (there, _rounded(there, dtype)) for b in (samples, _rounded(samples, dtype))]
-    how = f"a count or a quotient was rounded to {half} on its way"
     hint = "keep counts in integers or in fp32 to the end, the division included"
-    for number in (*quotients, _rounded(there / samples, dtype)):
-        yield rules.numbers.metric_rounded(seen, how, hint), number
+    for each in HALF_DTYPES:
+        how = f"a count or a quotient was rounded to {dtype_name(each)} on its way"
+        counts = [(a, b) for a in (there, _rounded(there, each)) for b in (samples, _rounded(samples, each))]
+        for number in (*(a / b for a, b in counts), _rounded(there / samples, each)):
+            yield rules.numbers.metric_rounded(seen, how, hint), number
 
 
 def _require_loss(loss: float, case: EvaluationCase) -> None:

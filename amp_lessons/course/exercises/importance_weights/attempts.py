@@ -30,6 +30,12 @@ wrong(
     "has the weight 2, where 0.2326",
     ("trainer - engine", "engine - trainer"),
 )
+wrong(
+    "differences_clamped",
+    "wrong_weights",
+    "all but impossible",
+    (RATIO, "(trainer - engine).clamp(-10, 10).exp()"),
+)
 wrong("not_capped", "wrong_weights", "where 2 was asked for; the cap is 2", (".clamp(max=cap)", ""))
 wrong("cap_of_two_always", "wrong_weights", "nearly certain", ("max=cap", "max=2.0"))
 wrong(

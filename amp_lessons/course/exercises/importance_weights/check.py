@@ -15,6 +15,7 @@ from amp_lessons.course.exercises.bed import LearnersFunction, function, require
 from amp_lessons.formats.dtypes import dtype_name
 
 _TOLERANCE = 1e-5  # relative: a difference and an exponential in fp32 are off by a tenth of it
+_SMALLEST = 1e-7  # by which any weight may be off
 
 
 @dataclass(frozen=True)
@@ -55,6 +56,7 @@ def cases() -> Iterator[TokensCase]:
         yield _drawn("tokens that the trainer finds far less likely", 3, dtype, shift=-3.0)
         yield _nearly_certain(dtype)
         yield _drawn("tokens of probabilities below 1e-60", 4, dtype, size=150.0)
+    yield _drawn("tokens that the trainer finds all but impossible", 9, torch.float32, shift=-13.0)
     yield _drawn("ordinary tokens, a cap of 5", 5, torch.float32, shift=1.0, cap=5.0)
     yield _drawn("a single text", 6, torch.float32, shape=(40,))
     yield _with_no_numbers()
@@ -125,14 +127,16 @@ def _answer(importance_weights: LearnersFunction, case: TokensCase) -> Tensor:
 
 def _mistakes(weights: Tensor, case: TokensCase) -> Iterator[Finding]:
     wanted, usable, what = case.weights, case.usable, case.what
-    if torch.allclose(weights, wanted, rtol=_TOLERANCE, atol=1e-12):
+    if torch.allclose(weights, wanted, rtol=_TOLERANCE, atol=_SMALLEST):
         return
     if (masked := weights[~usable]).ne(0).any():
         said = f"{what}, a token of which one log-probability is no number has the weight "
         said += f"{float(masked[masked != 0][0]):g}, where 0 was asked for"
         hint = "torch.where(trainer.isfinite() & engine.isfinite(), weights, 0.0); NaN times a mask is NaN"
         yield failed("not_masked", said, hint)
-    off = ((weights - wanted).abs() / wanted.clamp(min=1e-9)).nan_to_num(torch.inf).flatten()
+    off = (
+        ((weights - wanted).abs() / wanted.clamp(min=_SMALLEST / _TOLERANCE)).nan_to_num(torch.inf).flatten()
+    )
     worst = int(off.argmax())
     trainer, engine, seen, right = (
         float(each.flatten()[worst]) for each in (case.trainer, case.engine, weights, wanted)

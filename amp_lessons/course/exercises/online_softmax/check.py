@@ -160,7 +160,7 @@ def _result(online_softmax: LearnersFunction, case: BlocksCase) -> tuple[Tensor,
         seen = f"{what}, {held:,} bytes were held when a block was asked for, of {together:,} of all blocks"
         raise Rejected(common_findings.blocks_kept(seen, _HINTS["blocks_kept"]))
     result, shape = seen["returned"], (*case.scores.shape[:-1], case.values.shape[-1])
-    hint = "begin with scores.float(), and use keepdim=True"
+    hint = "begin with scores.float() and values.float(), use keepdim=True, and return fp32"
     result = require_tensor(result, torch.float32, shape, what, hint)
     return result.detach(), str(seen["rounded_by"])
 

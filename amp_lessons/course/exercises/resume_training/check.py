@@ -147,8 +147,8 @@ _HINTS = {
     "scaler_not_restored": "treat the scaler as the optimizer: scaler.state_dict() holds all of its state",
     "growth_tracker_lost": "scaler.state_dict() holds all of its state, not the scale alone",
     "epoch_lost": "return the epoch that was passed to save_checkpoint",
-    "random_state_lost": "save torch.get_rng_state(), on a GPU torch.cuda.get_rng_state_all() too, and set "
-    "it last: dropout and shuffling follow it",
+    "random_state_lost": "save torch.get_rng_state(), on a GPU torch.cuda.get_rng_state_all() too, in that "
+    "one file, which is moved alone, and set it last: dropout and shuffling follow it",
 }
 
 

@@ -28,6 +28,12 @@ wrong(
     "same result",
     ("generator=generator", "generator=torch.Generator().manual_seed(0)"),
 )
+wrong(
+    "generator_of_the_same_seed",
+    "generator_unused",
+    "same result",
+    ("generator=generator", "generator=torch.Generator().manual_seed(generator.initial_seed())"),
+)
 wrong("one_draw", "biased", "went away from zero in", ("x.shape", "()"))
 wrong(
     "one_draw_a_row",

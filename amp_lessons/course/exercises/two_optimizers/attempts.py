@@ -61,6 +61,13 @@ wrong("d_not_stepped", "network_not_trained", "opt_d", (STEP_D, ""))
 wrong("g_not_stepped", "network_not_trained", "opt_g", (STEP_G, ""))
 wrong("d_never_zeroed", "no_zero_grad", "an earlier step", (ZERO_D, ""))
 wrong("g_never_zeroed", "no_zero_grad", "an earlier step", (ZERO_G, ""))
+wrong(
+    "d_zeroed_after_its_step",
+    "update_every_batch",
+    "for which another optimizer has stepped",
+    (ZERO_D, ""),
+    (STEP_D, STEP_D + ZERO_D),
+)
 wrong("d_zeroed_before_step", "gradients_cleared", "none left", (STEP_D, ZERO_D + STEP_D))
 wrong("fake_not_detached", "graph_used_twice", "the graph of the first", ("fake.detach()", "fake"))
 wrong(
