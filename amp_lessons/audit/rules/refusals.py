@@ -100,7 +100,9 @@ def _never_scaled(event: events.Refused, past: Past) -> Finding:
         return _before_backward(event)
     if backward is not None and backward.factor > 1.0:
         return loss.scaled_by_hand(backward.factor)
-    return loss.loss_not_scaled("a GradScaler was made, but scaler.scale(loss) was never called")
+    return loss.loss_not_scaled(
+        "there is a GradScaler, but this loss was not multiplied by scaler.scale(loss)"
+    )
 
 
 def _graph_gone(event: events.Refused, past: Past) -> Finding:

@@ -376,6 +376,8 @@ def not_scaled(run: Run, most: float = 1.0) -> Iterator[Finding]:
     if any(not call.enabled for call in run.calls("GradScaler", "scale")):
         why = "the GradScaler is switched off in fp16: enabled=False, or made for a device that is not there"
     hint = "multiply the loss before backward: a torch.amp.GradScaler does, made once and enabled in fp16"
+    if any(call.enabled and call.scale == 1.0 for call in window.called("scale")):
+        why, hint = "the GradScaler multiplied it by 1", "leave init_scale at its default, 65536"
     yield rules.loss.loss_not_scaled(why, hint=hint)
 
 
@@ -532,6 +534,8 @@ def _clipping(window: Window) -> Iterator[Finding]:
         )
     clips = [f"one of norm {clip.norm:.4g} to {clip.limit:.4g}" for clip in window.called("clip")]
     told = f"was called to clip {', then '.join(clips)}" if clips else "was not called for this batch"
+    if any(clip.norm and not near(clip.norm, norm) for clip in window.called("clip")[:1]):
+        told += ", by another norm than the second, or of some gradients only"
     unclipped = near(found, norm) and norm > limit
     yield failed(
         "not_clipped" if unclipped else "wrong_max_norm",

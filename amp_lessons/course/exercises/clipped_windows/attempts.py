@@ -49,7 +49,7 @@ wrong("half_model", "half_parameters", "16-bit", (HISTORY, f"{HISTORY}    model 
 wrong(
     "never_scaled",
     "loss_not_scaled",
-    "never called",
+    "not multiplied by scaler.scale(loss)",
     ("scaler.scale(loss / accumulation_steps)", "(loss / accumulation_steps)"),
 )
 wrong("nothing_returned", "wrong_return_type", "None", ("    return history\n", ""))

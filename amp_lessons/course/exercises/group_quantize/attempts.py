@@ -23,34 +23,34 @@ RETURN = "codes.reshape(rows, -1)[:, :columns], scales"
 wrong(
     "scale_per_row",
     "other_scale",
-    "it lands at 1.36",
+    "it, it is 1.36",
     (AMAX, "groups.abs().amax((-1, -2), keepdim=True)[..., 0].expand(groups.shape[:2])"),
 )
 wrong(
     "one_scale_for_all",
     "other_scale",
-    "it lands at 0.274",
+    "it, it is 0.274",
     (AMAX, "groups.abs().amax().expand(groups.shape[:2])"),
 )
-wrong("signs_forgotten", "other_scale", "it lands at 50.3", (AMAX, "groups.amax(-1)"))
-wrong("mean_decides", "other_scale", "it lands at 57.7", (AMAX, "groups.abs().mean(-1)"))
-wrong("three_sigma", "other_scale", "it lands at 13.6", (AMAX, "groups.std(-1) * 2"))
-wrong("all_sixteen_codes", "other_scale", "it lands at 8.03", ("amax / 7", "amax / 8"))
+wrong("signs_forgotten", "other_scale", "it, it is 50.3", (AMAX, "groups.amax(-1)"))
+wrong("mean_decides", "other_scale", "it, it is 57.7", (AMAX, "groups.abs().mean(-1)"))
+wrong("three_sigma", "other_scale", "it, it is 13.6", (AMAX, "groups.std(-1) * 2"))
+wrong("all_sixteen_codes", "other_scale", "it, it is 8.03", ("amax / 7", "amax / 8"))
 wrong(
     "largest_takes_minus_8",
     "other_scale",
-    "it lands at 8.03",
+    "it, it is 8.03",
     (AMAX, "groups.gather(-1, groups.abs().argmax(-1, keepdim=True))[..., 0].abs() * 7 / 8"),
 )
 wrong("of_int8", "codes_out_of_range", "-127", ("amax / 7", "amax / 127"), (".clamp(-8, 7)", ""))
 wrong("not_clamped", "codes_out_of_range", "to 8", ("amax / 7", "amax / 8"), (".clamp(-8, 7)", ""))
 wrong("unsigned", "codes_out_of_range", "to 15", (".clamp(-8, 7)", ".add(8).clamp(0, 15)"))
-wrong("of_three_bits", "other_scale", "lands at 2.99", ("amax / 7", "amax / 3"))
-wrong("twice_the_range", "other_scale", "lands at 3.49", ("amax / 7", "2 * amax / 7"))
+wrong("of_three_bits", "other_scale", "it, it is 2.99", ("amax / 7", "amax / 3"))
+wrong("twice_the_range", "other_scale", "it, it is 3.49", ("amax / 7", "2 * amax / 7"))
 wrong(
     "power_of_two",
     "other_scale",
-    "it lands at 3.5",
+    "it, it is 3.5",
     (SCALES, "2.0 ** (amax / 7).clamp(min=1e-30).log2().ceil().bfloat16()"),
 )
 wrong("truncated", "wrong_codes", "off by", (".round()", ""))
@@ -64,9 +64,9 @@ wrong(
 )
 wrong("in_the_weights_dtype", "wrong_codes", "of its scale", (FLOAT, "weight"), ("scales.float()", "scales"))
 wrong("quotients_in_bf16", "wrong_codes", "of its scale", (".round()", ".bfloat16().round()"))
-wrong("inverse", "other_scale", "it lands at 0.00183", ("amax / 7", "7 / amax"), ("groups / ", "groups * "))
+wrong("inverse", "other_scale", "it, it is 0.00183", ("amax / 7", "7 / amax"), ("groups / ", "groups * "))
 wrong("zeros_without_a_scale", "zero_amax", "group of zeros", (".clamp(min=1e-30)", ""))
-wrong("a_floor_of_a_thousandth", "other_scale", "lands at", ("1e-30", "1e-3"))
+wrong("a_floor_of_a_thousandth", "other_scale", "it, it is", ("1e-30", "1e-3"))
 wrong("through_fp16", "group_scale_lost", "is inf", ("amax / 7", "(amax / 7).half().float()"))
 wrong("nan_not_refused", "not_finite_quantised", "no code", (REFUSAL, ""))
 wrong(
@@ -79,7 +79,7 @@ wrong("asserts_instead", "raised", "AssertionError", (REFUSAL, "    assert weigh
 wrong(
     "groups_of_outputs",
     "other_scale",
-    "it lands at 0.339",
+    "it, it is 0.339",
     (PADDED, "torch.nn.functional.pad(weight.float().t(), (0, -rows % group_size))"),
     (GROUPS, "padded.reshape(columns, -1, group_size)"),
     ("codes.reshape(rows, -1)[:, :columns]", "codes.reshape(columns, -1)[:, :rows].t()"),
@@ -87,7 +87,7 @@ wrong(
 wrong(
     "groups_interleaved",
     "other_scale",
-    "it lands at 3.04",
+    "it, it is 3.04",
     (GROUPS, "padded.reshape(rows, group_size, -1).transpose(1, 2)"),
     ("codes.reshape(rows, -1)", "codes.transpose(1, 2).reshape(rows, -1)"),
 )
@@ -95,7 +95,7 @@ wrong("order_lost", "wrong_codes", "off by 14", (CODES, f"{CODES}.flip(-1)"))
 wrong(
     "power_of_two_below",
     "other_scale",
-    "it lands at 13.9",
+    "it, it is 13.9",
     (SCALES, "2.0 ** (amax / 7).clamp(min=1e-30).log2().floor().bfloat16()"),
 )
 wrong(

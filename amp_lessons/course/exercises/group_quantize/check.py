@@ -139,9 +139,10 @@ def _mistakes(codes: Tensor, scales: Tensor, case: GroupCase) -> Iterator[Findin
     wrong = ((scales * 7 / amax) - 1).abs().nan_to_num(0.0) * (amax > 0)  # where a group is not of zeros
     if wrong.max() > _SCALE_ROUNDED:
         seen, top = (float(each.flatten()[int(wrong.argmax())]) for each in (scales, amax))
-        said = f"{what}: a group whose largest magnitude is {top:.3g} has the scale {seen:.3g}, so that it "
-        said += f"lands at {top / seen:.3g}, where {top / 7:.3g} takes it to 7, the last code"
-        hint = "magnitudes, by abs(), of one group's weights decide: neighbours in a row of (out, in)"
+        said = f"{what}: a group whose largest magnitude is {top:.3g} has the scale {seen:.3g}: divided by "
+        said += f"it, it is {top / seen:.3g}, where {top / 7:.3g} takes it to 7, the last code"
+        hint = "the scale is amax / 7, by which weights are divided; amax is the largest abs() of one group: "
+        hint += "neighbours in a row of (out, in)"
         yield failed("other_scale", said, hint)
     said = f"{what}: a weight is off by {off:.3g} of its scale"
     hint = "(groups / scales).round() in fp32, by the scales returned, which bf16 has rounded before"

@@ -36,7 +36,7 @@ wrong("average_left_outside", "average_on_skipped_step", "10 times for 6", (AVER
 wrong(
     "growth_taken_for_a_skip",
     "schedule_behind",
-    "too slowly",
+    "it is behind the steps",
     ("scaler.get_scale() >= scale", "scaler.get_scale() == scale"),
 )
 wrong(
@@ -54,7 +54,7 @@ wrong(
 wrong(
     "once_per_epoch",
     "schedule_behind",
-    "too slowly",
+    "it is behind the steps",
     (SCHEDULE, ""),
     (APPEND, APPEND + "        scheduler.step()\n"),
 )
@@ -134,7 +134,7 @@ wrong(
 wrong(
     "one_behind",
     "schedule_behind",
-    "too slowly",
+    "it is behind the steps",
     ("    history = []\n", "    history, made = [], False\n"),
     (
         "            optimizer.zero_grad()\n",

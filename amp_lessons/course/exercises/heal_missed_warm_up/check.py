@@ -21,7 +21,7 @@ _SIGNATURE = 5, ("scheduler", "average")
 _COMPANY = {
     "schedule": (
         "the learning rate's schedule",
-        "it goes on too slowly",
+        "it is behind the steps",
         ("schedule_behind", "schedule_out_of_turn"),
         rules.beside.schedule_on_skipped_step,
     ),

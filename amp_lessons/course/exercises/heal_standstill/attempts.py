@@ -68,7 +68,7 @@ wrong(
 wrong(
     "by_another_norm",
     "not_clipped",
-    "was called to clip one",
+    "by another norm than the second",
     (CLIP, CLIP.replace("max_norm)", "max_norm, norm_type=float('inf'))")),
 )
 wrong(

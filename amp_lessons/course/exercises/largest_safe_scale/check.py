@@ -111,7 +111,7 @@ def _require_largest(scale: float, what: str, gradients: list[Tensor]) -> bool:
             f"the largest gradient, {largest:.9g}, becomes {largest * scale:.9g} at this scale, which fp16 "
             f"makes inf, {case}",
             "the largest magnitude of all tensors decides, and from 65520 on fp16 rounds up to inf; round "
-            "the exponent down, also below zero: a scale may be below 1",
+            "the exponent down, also below zero: a scale may be below 1, and math.log2 may round up",
         )
     if scale not in (right, strict):
         reject(

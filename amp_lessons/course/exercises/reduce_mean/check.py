@@ -133,9 +133,9 @@ def _require_ring(sent: list[list[tuple[int, Tensor]]], case: RanksCase) -> None
             reject("not_a_ring", said, hint)
         if tensor.dtype != torch.float32:
             half = tensor.dtype.itemsize < _FP32_BYTES
-            worse = "each hop rounds what was added before" if half else "more bytes take more time"
+            worse = "it rounds what was added before" if half else "more bytes take more time"
             said = f"{dtype_name(tensor.dtype)} was sent, {case.what}, where fp32 was asked for: {worse}"
-            hint = "make fp32 tensors of the chunks first, chunk.float(), and send those"
+            hint = "make fp32 tensors of the chunks first, chunk.float(), and send fp32 in both passes"
             reject("sent_in_half" if half else "sent_wider", said, hint)
     # with unequal chunks it depends on a rank's place which two it need not send; all ranks together do not
     most, enough = 2 * (total - min(case.lengths) * _FP32_BYTES), sent_bytes("all-reduce", total, ranks)

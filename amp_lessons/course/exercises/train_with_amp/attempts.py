@@ -130,7 +130,7 @@ wrong(
 wrong(
     "init_scale_one",
     "loss_not_scaled",
-    "gradient of 1",
+    "multiplied it by 1",
     ("GradScaler(device_type, ", "GradScaler(device_type, init_scale=1.0, "),
 )
 wrong(
@@ -142,7 +142,7 @@ wrong(
 wrong(
     "scale_forgotten",
     "loss_not_scaled",
-    "scaler.scale(loss) was never called",
+    "not multiplied by scaler.scale(loss)",
     (BACKWARD, "            loss.backward()\n"),
 )
 wrong(

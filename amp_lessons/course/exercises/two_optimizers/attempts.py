@@ -28,7 +28,12 @@ right = TABLE.variant
 wrong("no_update", "no_update", "scaler.update()", (UPDATE, ""))
 wrong("direct_step_d", "optimizer_step_direct", "72 times too large", (STEP_D, "    opt_d.step()\n"))
 wrong("direct_step_g", "optimizer_step_direct", "72 times too large", (STEP_G, "    opt_g.step()\n"))
-wrong("d_loss_not_scaled", "loss_not_scaled", "never called", (BACK_D, "    d_loss.backward()\n"))
+wrong(
+    "d_loss_not_scaled",
+    "loss_not_scaled",
+    "not multiplied by scaler.scale",
+    (BACK_D, "    d_loss.backward()\n"),
+)
 wrong("g_loss_not_scaled", "loss_not_scaled", "no scaler has seen it", (BACK_G, "    g_loss.backward()\n"))
 wrong(
     "g_never_scaled",
