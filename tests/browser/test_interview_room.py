@@ -91,7 +91,9 @@ def test_a_mock_interview_asks_for_the_point_that_was_left_out(lesson, room):
     asked = interview.Mock("senior", 45, 0).asked
     expect(room).to_contain_text("45 minutes left")
     reveal(room)
-    room.get_by_role("checkbox", name=asked.points[0]).press("Space")
+    covered = room.get_by_role("checkbox", name=asked.points[0])
+    covered.press("Space")
+    expect(covered).to_be_checked()
     room.get_by_role("button", name="Next question").press("Enter")
     expect(room).to_contain_text(f"You left this out: “{asked.points[1]}”")
     end(room)

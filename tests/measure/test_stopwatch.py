@@ -82,7 +82,7 @@ def test_a_known_asynchronous_delay_is_recovered(stream: Stream) -> None:
         stream.launch(0.005)
 
     timing = time_step(step, device="cpu", synchronize=stream.synchronize, **QUICK)
-    assert timing.median_ms == pytest.approx(5.0, rel=0.15)
+    assert min(timing.samples_ms) == pytest.approx(5.0, rel=0.15)  # other work only makes samples longer
     # The mistake that the lesson shows: without waiting, only the launch is timed.
     start = time.perf_counter()
     step()

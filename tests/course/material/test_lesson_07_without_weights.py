@@ -34,6 +34,7 @@ def of_two_steps(fit):
 
 @pytest.mark.slow
 @pytest.mark.thorough
+@pytest.mark.timeout(600)  # all that lesson 07 trains
 def test_every_cell_runs_and_what_to_install_is_said(bare, capsys):
     names = {}
     for name, cell in CELLS.items():
