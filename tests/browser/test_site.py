@@ -230,6 +230,13 @@ def test_an_error_is_explained_as_python_explains_it(open_page):
     expect(page.locator("#meaning")).to_contain_text("not among the messages")
 
 
+def test_the_code_of_a_finding_is_explained_with_its_cure(open_page):
+    page = open_page("explain")
+    page.locator("#said").fill("clip_before_unscale")
+    page.locator("#explain").click()
+    expect(page.locator("#meaning")).to_contain_text("call scaler.unscale_(optimizer) before you clip")
+
+
 def test_javascript_knows_a_message_by_the_patterns_as_python_does(open_page):
     texts = [said.text for said in said_by_torch()]
     texts += [*(whole.format(piece) for _, _, piece, whole in IN_FILES), *(text for _, text in REPORTED)]

@@ -22,7 +22,10 @@ from PIL import Image
 
 from amp_lessons import quizzes
 from amp_lessons._base.drawing.picture import with_caption, without_caption
+from amp_lessons._base.text.prose import as_html
 from amp_lessons.audit.explaining.message import all_messages
+from amp_lessons.audit.rules import ROWS
+from amp_lessons.audit.rules.rows import EXPLAINED_AT
 from amp_lessons.course.exercises import shelf
 from amp_lessons.course.lessons import shipped
 from amp_lessons.course.quizzes import Choice, Question
@@ -107,6 +110,12 @@ def test_no_link_is_dead(site, pages):
 
 
 @pytest.mark.thorough
+def test_a_finding_is_explained_in_the_same_copy_of_the_site(site):
+    said = (site / "06_when_amp_breaks.html").read_text("utf-8")
+    assert 'href="explain.html#code-clip_before_unscale"' in said
+    assert EXPLAINED_AT not in said
+
+
 def test_nothing_is_loaded_from_elsewhere(site, pages):
     outside = [
         f"{name}: {tag} {to}"
@@ -285,6 +294,15 @@ def test_a_message_is_headed_by_what_it_says(site, message):
 
 
 @pytest.mark.thorough
+def test_each_code_has_its_meaning_and_its_cure(site):
+    text = html.unescape((site / "explain.html").read_text("utf-8"))
+    told = {code: text.partition(f'id="code-{code}"')[2].partition("</section>")[0] for code in ROWS}
+    assert not [code for code, row in ROWS.items() if html.unescape(as_html(row.says[0])) not in told[code]]
+    without = {code for code in told if "Cure." not in told[code]}
+    assert all(ROWS[code].seen_by == "check" for code in without), without
+    assert "call scaler.unscale_(optimizer) before you clip" in told["clip_before_unscale"]
+
+
 def test_every_exercise_has_its_task_hints_and_solution(site):
     for exercise in shelf.exercises():
         name = shipped.head_of(exercise.lesson).file.replace(".ipynb", ".html")
