@@ -69,6 +69,15 @@ def test_a_frozen_view_has_each_of_its_states():
     assert frozen.still == "More in the notebook: “Around” and a field for “2048 or 0.1”."
 
 
+def test_a_box_to_tick_is_named_among_what_is_in_the_notebook():
+    class Ticked(View):
+        def __init__(self):
+            self.box = checkbox("router")
+            super().__init__([row(self.box)], alt="")
+
+    assert still(Ticked(), []) == "More in the notebook: “router”."
+
+
 def test_a_view_that_stands_still_is_not_frozen():
     assert freeze(views.BitView(), "x") is None
 

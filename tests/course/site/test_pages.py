@@ -26,6 +26,7 @@ from amp_lessons._base.text.prose import as_html
 from amp_lessons.audit.explaining.message import all_messages
 from amp_lessons.audit.rules import ROWS
 from amp_lessons.audit.rules.rows import EXPLAINED_AT
+from amp_lessons.course.clinic import LOSS_CURVES
 from amp_lessons.course.exercises import shelf
 from amp_lessons.course.lessons import shipped
 from amp_lessons.course.quizzes import Choice, Question
@@ -36,7 +37,7 @@ from amp_lessons.course.site.glossary import term_id
 from amp_lessons.course.site.lesson import is_columns
 from amp_lessons.course.site.questions import behind_questions, question_html
 from amp_lessons.course.site.shell import Page, html_of
-from amp_lessons.course.site.substitutes import captions
+from amp_lessons.course.site.substitutes import ONLY_IN_NOTEBOOKS, captions
 from amp_lessons.formats import FORMATS
 from tests.course.site.sites import whole_site
 
@@ -116,6 +117,7 @@ def test_a_finding_is_explained_in_the_same_copy_of_the_site(site):
     assert EXPLAINED_AT not in said
 
 
+@pytest.mark.thorough
 def test_nothing_is_loaded_from_elsewhere(site, pages):
     outside = [
         f"{name}: {tag} {to}"
@@ -294,6 +296,24 @@ def test_a_message_is_headed_by_what_it_says(site, message):
 
 
 @pytest.mark.thorough
+def test_each_loss_curve_stands_above_its_question(site):
+    text = (site / "06_when_amp_breaks.html").read_text("utf-8")
+    for number, curve in enumerate(LOSS_CURVES, start=1):
+        drawn = re.findall(rf'<img [^>]*src="(pictures/06-[^"]*-{number}\.png)"[^>]*alt="Curve', text)
+        assert len(drawn) == 1 and (site / drawn[0]).is_file()
+        between = text.partition(drawn[0])[2].partition(f'data-question="curves.{curve}"')[0]
+        assert "data-question" not in between
+
+
+@pytest.mark.thorough
+def test_a_task_without_its_control_says_where_that_is(site):
+    text = "".join(path.read_text("utf-8") for path in site.glob("[01]*.html"))
+    for task in ONLY_IN_NOTEBOOKS:
+        assert task not in text.replace(f"in the notebook, {task}", "")
+        assert f"n the notebook, {task[0].lower()}{task[1:]}" in text, task
+
+
+@pytest.mark.thorough
 def test_each_code_has_its_meaning_and_its_cure(site):
     text = html.unescape((site / "explain.html").read_text("utf-8"))
     told = {code: text.partition(f'id="code-{code}"')[2].partition("</section>")[0] for code in ROWS}
@@ -303,6 +323,7 @@ def test_each_code_has_its_meaning_and_its_cure(site):
     assert "call scaler.unscale_(optimizer) before you clip" in told["clip_before_unscale"]
 
 
+@pytest.mark.thorough
 def test_every_exercise_has_its_task_hints_and_solution(site):
     for exercise in shelf.exercises():
         name = shipped.head_of(exercise.lesson).file.replace(".ipynb", ".html")
