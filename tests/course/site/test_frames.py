@@ -14,8 +14,10 @@ from amp_lessons.course.site import build as building
 from amp_lessons.course.site import made as keeping
 from amp_lessons.course.site.build import widget_scripts
 from amp_lessons.course.site.frames import cells_to_run, views_to_make
-from amp_lessons.course.site.freezing import Pack, differences, freeze
+from amp_lessons.course.site.freezing import Pack, differences, freeze, still
 from amp_lessons.course.site.making import LIVE, put_shown
+from amp_lessons.course.views.base.controls import checkbox, row
+from amp_lessons.course.views.base.view import View
 from amp_lessons.course.views.widgets.bits import BitRow
 from tests.course.site.sites import write_lesson
 

@@ -36,8 +36,10 @@ from amp_lessons.course.site.explain import wording
 from amp_lessons.course.site.glossary import term_id
 from amp_lessons.course.site.lesson import is_columns
 from amp_lessons.course.site.questions import behind_questions, question_html
+from amp_lessons.course.site.search import search_script
 from amp_lessons.course.site.shell import Page, html_of
 from amp_lessons.course.site.substitutes import ONLY_IN_NOTEBOOKS, captions
+from amp_lessons.course.views.base.code import code_html
 from amp_lessons.formats import FORMATS
 from tests.course.site.sites import whole_site
 
@@ -299,9 +301,9 @@ def test_a_message_is_headed_by_what_it_says(site, message):
 def test_each_loss_curve_stands_above_its_question(site):
     text = (site / "06_when_amp_breaks.html").read_text("utf-8")
     for number, curve in enumerate(LOSS_CURVES, start=1):
-        drawn = re.findall(rf'<img [^>]*src="(pictures/06-[^"]*-{number}\.png)"[^>]*alt="Curve', text)
-        assert len(drawn) == 1 and (site / drawn[0]).is_file()
-        between = text.partition(drawn[0])[2].partition(f'data-question="curves.{curve}"')[0]
+        (drawn,) = re.findall(rf'<img alt="Curve {number}: [^>]*src="(pictures/06-[^"]*\.png)"', text)
+        assert (site / drawn).is_file()
+        between = text.partition(drawn)[2].partition(f'data-question="curves.{curve}"')[0]
         assert "data-question" not in between
 
 
@@ -412,6 +414,16 @@ def test_a_folder_that_holds_something_else_is_left_alone(tmp_path):
     with pytest.raises(ValueError, match="something else than a site"):
         build(tmp_path)
     assert (tmp_path / "thesis.txt").read_text() == "years of work"
+
+
+def test_code_is_searched_and_excerpted_as_it_is_written():
+    code = code_html("grads.append(weight.grad.to_local())", "x")
+    assert "grads.append(weight.grad.to_local())" in search_script([Page("x.html", "T", code)])
+
+
+@pytest.mark.thorough
+def test_the_glossary_names_no_file_of_the_tests(site):
+    assert "tests/" not in (site / "glossary.html").read_text("utf-8")
 
 
 def test_what_scrolls_sideways_has_a_shadow():
