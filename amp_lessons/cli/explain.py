@@ -50,7 +50,9 @@ def _explain_code(code: str) -> int:
     if code not in ROWS:
         return refuse(f"there is no finding {code!r}; {did_you_mean(code, ROWS)}", _UNKNOWN)
     row = ROWS[code]
-    print(f"{code}: {row.means}\n  {_who_sees(row)}\n  lesson: {row.lesson} explains it")
+    says, cure = row.says
+    print(f"{code}: {row.means}\n  {_who_sees(row)}\n  says: {says}")
+    print(f"  cure: {cure or 'it depends on what was seen'}\n  lesson: {row.lesson} explains it")
     return 0
 
 
@@ -59,4 +61,4 @@ def _who_sees(row: Row) -> str:
         return f"the checks of exercises find it; an audit does not: {row.unseen}"
     by_audit = row.seen_by == "audit"
     finders = "an audit finds" if by_audit else "an audit and the checks of exercises find"
-    return f"{finders} it, and print the line, what was seen and the cure"
+    return f"{finders} it, and print the line"

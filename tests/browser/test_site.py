@@ -171,6 +171,16 @@ def test_code_on_a_phone_keeps_its_lines_and_scrolls(open_page):
     assert page.evaluate("document.documentElement.scrollWidth") == 390
 
 
+def test_code_keeps_its_lines_on_a_wide_page_and_a_table_its_columns_on_a_phone(open_page):
+    lines = open_page("04_fp32_vs_amp").evaluate(LINES)
+    assert [(there, high) for there, high in lines if there != high] == []
+    page = open_page("08_many_gpus", width=390)
+    cells = "[...document.querySelectorAll('#cell-map td')].map((each) => each.clientWidth)"
+    assert min(page.evaluate(cells)) > 90
+    page = open_page("01_number_formats", width=390)
+    assert page.locator("#cell-table-view caption").evaluate("each => each.clientWidth") < 390
+
+
 def test_printed_sentences_are_wrapped_on_a_phone_and_printed_tables_are_not(open_page):
     page = open_page("08_many_gpus", width=390)
     widths = page.evaluate(
@@ -228,6 +238,13 @@ def test_an_error_is_explained_as_python_explains_it(open_page):
     page.locator("#said").fill("<img src=x onerror=alert(1)>")
     page.locator("#explain").click()
     expect(page.locator("#meaning")).to_contain_text("not among the messages")
+
+
+def test_the_code_of_a_finding_is_explained_with_its_cure(open_page):
+    page = open_page("explain")
+    page.locator("#said").fill("clip_before_unscale")
+    page.locator("#explain").click()
+    expect(page.locator("#meaning")).to_contain_text("call scaler.unscale_(optimizer) before you clip")
 
 
 def test_javascript_knows_a_message_by_the_patterns_as_python_does(open_page):

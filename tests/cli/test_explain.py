@@ -16,6 +16,7 @@ def test_the_code_of_a_finding_is_explained(capsys):
     assert cli.main(["explain", "clip_before_unscale"]) == 0
     printed = capsys.readouterr().out
     assert printed.startswith("clip_before_unscale: ")
+    assert "cure: call scaler.unscale_(optimizer) before you clip" in printed
     assert "lesson: 04 explains it" in printed
 
 

@@ -16,9 +16,10 @@ from matplotlib.axis import Axis
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 from matplotlib.text import Text
+from matplotlib.ticker import LogFormatter
 from PIL import Image
 
-from amp_lessons._base.drawing.style import INK, PAPER_STYLE, house_style
+from amp_lessons._base.drawing.style import INK, PAPER_STYLE, POWERS, house_style
 
 DPI = 120
 PX_PER_INCH = 100  # CSS pixels, where the page is wide enough
@@ -41,6 +42,9 @@ class Picture:
         ``narrow`` makes another picture of the same, which a phone shows where figures are drawings.
         """
         self.figure = figure
+        for axis in (axis for axes in figure.axes for axis in (axes.xaxis, axes.yaxis)):
+            if isinstance(axis.get_major_formatter(), LogFormatter):
+                axis.set_tick_params(which="both", labelsize=POWERS)
         self._make_narrow = narrow
         self.moving = tuple(moving)
         for artist in self.moving:

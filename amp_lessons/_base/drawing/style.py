@@ -150,8 +150,8 @@ PAPER_STYLE = Markup(
 # JupyterLab leaves beside its file browser on a screen of 1280.
 SMALL = 8.7
 
-# Powers of two in a narrow drawing: their exponents, 0.7 times as large, have 11 pixels, too.
-POWERS = 11.4
+# Powers beside an axis: their exponents, 0.7 times as large, have 11 pixels, too, on a page 880 pixels wide.
+POWERS = 11.6
 
 RC: dict[Any, Any] = {
     "font.family": "DejaVu Sans",

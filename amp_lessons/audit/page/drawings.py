@@ -18,6 +18,7 @@ from amp_lessons._base.drawing.style import (
     GRID,
     INK,
     LOST,
+    POWERS,
     QUIET,
     SMALL,
     STROKES,
@@ -195,6 +196,7 @@ def _name_axes(loss_axes: Axes, scale_axes: Axes, steps: Sequence[StepSeen]) -> 
     scale_axes.set_ylim(low - 1.5, high + 1.5)
     scale_axes.yaxis.set_major_locator(MaxNLocator(integer=True, nbins=4))
     scale_axes.yaxis.set_major_formatter(FuncFormatter(lambda exponent, _: f"$2^{{{round(exponent)}}}$"))
+    scale_axes.tick_params(axis="y", labelsize=POWERS)
     scale_axes.set(ylabel="loss scale", xlabel="optimizer step")
     scale_axes.xaxis.set_major_locator(MaxNLocator(integer=True, min_n_ticks=1))
     for axes in (loss_axes, scale_axes):

@@ -13,7 +13,7 @@ _MANY = 0.25  # of the weights, standing still
 
 
 @mistake("every gradient was exactly 0", lesson="03", only_audit=True, costs="stops")
-def gradients_all_zero(scale: float | None) -> Worded:
+def gradients_all_zero(scale: float | None = None) -> Worded:
     """Report gradients that are all 0, computed in fp16 at the loss ``scale``, None in another format."""
     seen = "every gradient was exactly 0 at two steps in a row that were looked at: no weight can learn"
     if scale is None or scale >= 2.0**16:  # a scaler's first one: what needs a larger one is cut off

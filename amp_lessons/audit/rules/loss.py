@@ -35,8 +35,13 @@ def _(event: events.Backward, past: Past) -> Verdicts:
 
 
 @mistake("a backward pass went through the graph of another", costs="stops")
-def graph_used_twice(how: str, hint: str) -> Worded:
-    return (f"the second backward went through the graph of the first: {how}", hint)
+def graph_used_twice() -> Worded:
+    return (
+        "the second backward went through the graph of the first: this loss is another, and something in it "
+        "was computed before, and had gone backward already",
+        "detach what is carried over from one batch to the next; of two losses that share a forward pass, "
+        "add them up and go backward once",
+    )
 
 
 @mistake("the loss was computed outside autocast, and so in 16 bits", lesson="02", costs="rounded")

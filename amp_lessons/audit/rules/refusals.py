@@ -106,13 +106,7 @@ def _never_scaled(event: events.Refused, past: Past) -> Finding:
 
 
 def _graph_gone(event: events.Refused, past: Past) -> Finding:
-    if event.again:
-        return loss.backward_twice()
-    return loss.graph_used_twice(
-        "this loss is another, and something in it was computed before, and had gone backward already",
-        "detach what is carried over from one batch to the next; of two losses that share a forward pass, "
-        "add them up and go backward once",
-    )
+    return loss.backward_twice() if event.again else loss.graph_used_twice()
 
 
 _MEANINGS = {  # an exception's words, and which mistake it means

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from functools import partial, wraps
+from inspect import Parameter, signature
 from typing import Any, Literal, ParamSpec
 
 from amp_lessons.audit.findings import Finding, FindingKind, Sighting
@@ -33,6 +34,7 @@ class Row:
 
     ``seen_by`` says who can find it in somebody's training. Where an audit cannot, ``unseen`` says why: what
     it does not know, and a check does, which has asked for the training. ``costs`` is a key of ``COSTS``.
+    ``says`` are the words of a report, and its cure: … for what differs; the cure is empty where all does.
     """
 
     code: str
@@ -41,6 +43,7 @@ class Row:
     seen_by: Literal["audit", "check", "both"]
     unseen: str
     costs: Cost
+    says: Worded
 
 
 ROWS: dict[str, Row] = {}
@@ -79,7 +82,7 @@ def mistake(
     def enter(words: Callable[_P, Worded]) -> Callable[_P, Finding]:
         code = words.__name__
         seen_by: Literal["audit", "check", "both"] = "audit" if only_audit else "check" if unseen else "both"
-        ROWS[code] = Row(code, means, lesson, seen_by, unseen, costs)
+        ROWS[code] = Row(code, means, lesson, seen_by, unseen, costs, _in_general(words))
 
         @wraps(words)
         def finding(*args: _P.args, **kwargs: _P.kwargs) -> Finding:
@@ -91,3 +94,17 @@ def mistake(
 
 
 remark = partial(mistake, kind="note")  # it leaves an exercise solved
+
+
+class _Open(str):
+    """What differs from one training to the next: three dots, also where a number is expected."""
+
+    def __format__(self, spec: str) -> str:
+        return "…"
+
+
+def _in_general(words: Callable[..., Worded]) -> Worded:
+    """Return what is said of a mistake before anybody has made it."""
+    needed = (each.name for each in signature(words).parameters.values() if each.default is Parameter.empty)
+    says, cure = words(**dict.fromkeys(needed, _Open("…")))
+    return says, "" if cure == "…" else cure

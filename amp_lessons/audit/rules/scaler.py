@@ -223,7 +223,9 @@ def _(event: events.GradientsMixed, past: Past) -> Verdicts:
 
 
 @mistake("a part of the loss went backward unscaled, beside another that was scaled", only_audit=True)
-def part_not_scaled(what: str, hint: str) -> Worded:
+def part_not_scaled(
+    what: str, hint: str = "add them up before: scaler.scale(loss + penalty).backward()"
+) -> Worded:
     return (
         f"{what}: the step divides all gradients by the scale, so that this part counts next to nothing",
         hint,
@@ -241,13 +243,11 @@ def _(event: events.GradientsMixed, past: Past) -> Verdicts:
 @on(events.Backward)
 def _(event: events.Backward, past: Past) -> Verdicts:
     if event.part_unscaled and event.reached:
-        what = "a part of the loss was added unscaled to another that was scaled"
-        yield seen(part_not_scaled(what, "add them up before: scaler.scale(loss + penalty).backward()"))
+        yield seen(part_not_scaled("a part of the loss was added unscaled to another that was scaled"))
 
 
 @mistake("two scalers with different scales fed one step", lesson="03", only_audit=True)
-def two_scalers(scales: tuple[float | None, ...]) -> Worded:
-    theirs = " and ".join("a scale that is not known" if each is None else f"{each:g}" for each in scales)
+def two_scalers(theirs: str) -> Worded:
     return (
         f"two scalers have scaled losses whose gradients were added up for one step, at {theirs}: the step "
         "divides all of them by one scale, so that the others count too much, or too little",
@@ -259,7 +259,8 @@ def two_scalers(scales: tuple[float | None, ...]) -> Worded:
 @on(events.GradientsMixed)
 def _(event: events.GradientsMixed, past: Past) -> Verdicts:
     if len(set(event.scales)) > 1:
-        yield seen(two_scalers(event.scales))
+        named = ("a scale that is not known" if each is None else f"{each:g}" for each in event.scales)
+        yield seen(two_scalers(" and ".join(named)))
 
 
 @mistake("scaler.update() was called twice in one iteration", costs="stops")
@@ -279,16 +280,18 @@ def update_before_step() -> Worded:
 
 
 @mistake("the scale changed between a backward pass and its step")
-def update_between_steps(which: str, hint: str) -> Worded:
-    return (f"{which}: scaler.update() changed the scale between its backward pass and its step", hint)
+def update_between_steps() -> Worded:
+    return (
+        "gradients are divided by another scale than they were multiplied by whenever it moves: "
+        "scaler.update() changed the scale between its backward pass and its step",
+        "call scaler.update() once, after the last scaler.step of the iteration",
+    )
 
 
 @on(events.Unscaled, last=True)
 def _(event: events.Unscaled, past: Past) -> Verdicts:
     if event.outdated:
-        which = "gradients are divided by another scale than they were multiplied by whenever it moves"
-        hint = "call scaler.update() once, after the last scaler.step of the iteration"
-        yield seen(update_between_steps(which, hint))
+        yield seen(update_between_steps())
 
 
 @mistake("a new scaler forgot what the old one had learned", lesson="03", costs="beside")
@@ -331,10 +334,11 @@ def _(event: events.Backward, past: Past) -> Verdicts:
 
 
 @remark("the scaler begins at a small scale", lesson="03", only_audit=True, costs="rounded")
-def scale_begins_low(scale: float) -> Worded:
+def scale_begins_low(scale: float, vanish: float) -> Worded:
+    """Report the first ``scale``, and below which number gradients ``vanish`` at it."""
     return (
         f"the scaler begins at the scale {scale:g}, and doubles it every 2000 steps unless it is told "
-        f"otherwise: until then gradients below {2.0**-25 / scale:.1g} become 0 in fp16",
+        f"otherwise: until then gradients below {vanish:.1g} become 0 in fp16",
         "leave init_scale at its default, 65536: the scaler lowers it by itself",
     )
 
@@ -375,7 +379,8 @@ class _Scalers(Rule):
         for made in self.made.values():
             stepped = made.scaler in past.steps.scaler_of.values()
             if made.scale is not None and made.scale <= _LOW and stepped and past.precision.in_fp16:
-                yield seen(scale_begins_low(made.scale or 1.0), about=made)
+                scale = made.scale or 1.0
+                yield seen(scale_begins_low(scale, 2.0**-25 / scale), about=made)
 
 
 @remark("an old spelling was used, of which PyTorch warns", costs="gain")

@@ -240,9 +240,10 @@ def wrong_update(update: str, how_far: str, hint: str) -> Worded:
 
 
 @mistake("gradients were clipped while they were still scaled")
-def clip_before_unscale(how: str, effect: str) -> Worded:
+def clip_before_unscale(how: str = "", threshold: str = "a threshold for true gradients") -> Worded:
     return (
-        f"the gradients were clipped {how}: {effect}",
+        f"the gradients were clipped {how}before scaler.unscale_(optimizer), while they were still "
+        f"multiplied by the scale: {threshold} acted on values that much larger, so far too much was clipped",
         "call scaler.unscale_(optimizer) before you clip: max_norm is meant for gradients of their true size",
     )
 
@@ -252,14 +253,8 @@ def _(event: events.Clipped, past: Past) -> Verdicts:
     # a threshold may have been multiplied by the scale, as is right for gradients that are scaled
     meant = event.scale == 1.0 or event.limit > (100.0 if event.scale is None else math.sqrt(event.scale))
     if event.scaled and not meant and not event.limit > NO_LIMIT:
-        how = "value by value" if event.by_value else "by their norm"
-        threshold = f"the threshold {event.limit:g}"
-        yield seen(
-            clip_before_unscale(
-                f"{how} before scaler.unscale_(optimizer), while they were still multiplied by the scale",
-                f"{threshold} acted on values that much larger, so far too much was clipped",
-            )
-        )
+        how = "value by value " if event.by_value else "by their norm "
+        yield seen(clip_before_unscale(how, f"the threshold {event.limit:g}"))
 
 
 @mistake("gradients were clipped after the step")

@@ -11,6 +11,7 @@ from markupsafe import Markup
 from amp_lessons._base.text import prose
 from amp_lessons.audit.explaining.message import PASTED, QUOTES, Message, all_messages
 from amp_lessons.audit.rules import ROWS, Row
+from amp_lessons.audit.rules.rows import COSTS
 from amp_lessons.course.site.shell import Page, as_script, lesson_link
 
 try:
@@ -129,4 +130,10 @@ def _told(message: Message) -> Markup:
 
 
 def _row(row: Row) -> Markup:
-    return Markup("<p>{} explains it.</p>").format(lesson_link(row.lesson))
+    says, cure = row.says
+    return Markup("<p>In a report: {}.</p><p>What it costs: {}.</p>{}<p>{} explains it.</p>").format(
+        prose.as_html(says),
+        COSTS[row.costs],
+        Markup("<p><b>Cure.</b> {}</p>").format(prose.as_html(cure)) if cure else "",
+        lesson_link(row.lesson),
+    )

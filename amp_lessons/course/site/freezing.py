@@ -129,7 +129,7 @@ def _called(control: ipywidgets.Widget) -> str:
     return f"“{getattr(control, 'description', '') or control.label}”"
 
 
-_CONTROLS = (Slider, Field, ipywidgets.Dropdown, ipywidgets.Button)
+_CONTROLS = (Slider, Field, ipywidgets.Dropdown, ipywidgets.Checkbox, ipywidgets.Button)
 
 
 # --- frames packed

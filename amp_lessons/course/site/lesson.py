@@ -16,6 +16,7 @@ import nbformat
 from markupsafe import Markup
 from nbconvert import HTMLExporter
 
+from amp_lessons.audit.rules.rows import EXPLAINED_AT
 from amp_lessons.course.lessons import shipped
 from amp_lessons.course.lessons.shipped import Cell, Head
 from amp_lessons.course.site.questions import behind_questions
@@ -26,6 +27,7 @@ _HEADING = re.compile(r'<h([1-6]) id="(.*?)">(.*?)</h\1>', re.DOTALL)
 _ANCHOR = re.compile(r'<a class="anchor-link".*?</a>')
 _LESSON = re.compile(r'href="(\d\d_\w+)\.ipynb')
 _ABOVE = re.compile(r'href="\.\./')
+_EXPLAINED = re.compile(re.escape(EXPLAINED_AT.partition("explain.html")[0]))
 _CODE = re.compile("<pre>")
 _TABLE = re.compile(r"(?<!nowrap\">)<table.*?</table>", re.DOTALL)  # those of text.tables scroll already
 SCROLLING_TABLE = Markup('<div class="amp-scroll" role="group" aria-label="Table" tabindex="0">{}</div>')
@@ -87,6 +89,7 @@ def linked(made: str) -> str:
         (_ANCHOR, ""),
         (_LESSON, r'href="\1.html'),
         (_ABOVE, f'href="{REPOSITORY}/blob/main/'),
+        (_EXPLAINED, ""),  # the page beside, also of a copy without the network
         (_CODE, '<pre tabindex="0">'),
         (_TABLE, SCROLLING_TABLE.format(Markup(r"\g<0>"))),
     ):

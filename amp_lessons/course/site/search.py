@@ -21,6 +21,7 @@ _BODY = Markup(
 _SCRIPTS = ("search-data.js", "explain-data.js", "search.js")
 # a heading with an id, or at the top of a section that has one
 _HEADING = re.compile(r'(?:<section id="([^"]*)">)?<h([1-3])(?: id="([^"]*)")?>(.*?)</h\2>', re.DOTALL)
+_WITHIN_WORDS = re.compile(r"</?(?:a|b|code|em|span|strong)\b[^>]*>")  # as around each token of code
 _UNSEEN = re.compile(
     r'<(style|script|noscript|button)\b.*?</\1>|<details class="outcome".*?</summary>|<[^>]*>', re.DOTALL
 )
@@ -47,4 +48,4 @@ def _sections(page: Page) -> Iterator[tuple[str, str, str, str]]:
 
 
 def _text(made: str) -> str:
-    return " ".join(html.unescape(_UNSEEN.sub(" ", made)).split())
+    return " ".join(html.unescape(_UNSEEN.sub(" ", _WITHIN_WORDS.sub("", made))).split())

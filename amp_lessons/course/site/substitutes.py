@@ -28,6 +28,7 @@ from amp_lessons.course.quizzes import Choice, Question, question
 from amp_lessons.course.site.making import NARROW
 from amp_lessons.course.site.questions import question_html, questions_html
 from amp_lessons.course.views.base.code import code_html
+from amp_lessons.course.views.widgets.loss_curves import describe, loss_curve_picture
 
 _CALL = re.compile(r"\bviews\.(\w+)\(")
 _STRING = re.compile(r'"([^"]+)"')
@@ -61,6 +62,7 @@ class Shelf:
 def substituted(cell: NotebookNode, head: Head, shelf: Shelf) -> NotebookNode:
     """Return a cell with what its page shows; pictures become files of their own."""
     if cell.cell_type != "code":
+        cell.source = _IN_NOTEBOOK.sub(_in_notebook, cell.source)
         return cell
     if cell.metadata.get("jupyter", {}).get("source_hidden"):
         return nbformat.v4.new_markdown_cell("", id=cell.id)
@@ -68,6 +70,8 @@ def substituted(cell: NotebookNode, head: Head, shelf: Shelf) -> NotebookNode:
     named = _CALL.findall(cell.source)
     if named and named[-1] in _INSTEAD:
         return _showing(cell, _INSTEAD[named[-1]](cell.source), unseen=True)
+    if named and named[-1] == "CurveQuiz":
+        return _showing(cell, _curve_quiz(cell, head, shelf), unseen=True)
     if named and named[-1] == "FlashCards" and shelf.has_cards:
         return _showing(cell, _cards(cell.source), unseen=True)
     pictures = [output for output in cell.outputs if "image/png" in output.get("data", {})]
@@ -98,12 +102,16 @@ def _picture_to_file(output: NotebookNode, cell: NotebookNode, view: str, head: 
     caption, drawn = captions(output.data["text/plain"], view)
     shown = without_caption(Image.open(io.BytesIO(base64.b64decode(output.data["image/png"]))), drawn)
     shown.save(path)
-    picture = Markup(
+    picture = _figure(name, shown, caption, _for_phones(path.stem, cell.source, view, shelf))
+    output.data = {"text/html": _around(picture, cell.id, view, head, shelf)}
+
+
+def _figure(name: str, image: Image.Image, caption: str, for_phones: Markup | None = None) -> Markup:
+    return Markup(
         '<figure class="picture">{5}<a href="{0}"><picture>{4}'
         '<img class="amp-paper" loading="lazy" src="{0}" width="{1}" height="{2}" alt="{3}">'
         '</picture></a></div><figcaption aria-hidden="true">{3}</figcaption></figure>'
-    ).format(name, *shown.size, caption, _for_phones(path.stem, cell.source, view, shelf), SCROLLING_BOX)
-    output.data = {"text/html": _around(picture, cell.id, view, head, shelf)}
+    ).format(name, *image.size, caption, for_phones or "", SCROLLING_BOX)
 
 
 def captions(text: str, view: str) -> tuple[str, str]:
@@ -165,6 +173,24 @@ _ELSEWHERE = {
 }
 
 
+# Tasks with a control, or a cell, that a page does not have.
+ONLY_IN_NOTEBOOKS = (
+    "type the full name of one",
+    "choose bf16 and press",
+    "Write other numbers for 16",
+    "Find the smallest GPU",
+    "give the tensor an outlier",
+    "Run the next cell, and choose parts",
+)
+_IN_NOTEBOOK = re.compile("|".join(ONLY_IN_NOTEBOOKS))
+
+
+def _in_notebook(task: re.Match[str]) -> str:
+    words = task[0]
+    there = "In the notebook, " if words[0].isupper() else "in the notebook, "
+    return there + words[0].lower() + words[1:]
+
+
 # --- what asks something of a reader
 
 _CHECK = Markup(
@@ -177,12 +203,17 @@ def _quiz(source: str) -> Markup:
     return question_html(question(_STRING.findall(source)[-1]))
 
 
-def _curve_quiz(source: str) -> Markup:
-    first, behind = map(int, _RANGE.findall(source)[-1])
-    curves = clinic.LOSS_CURVES[first - 1 : behind - 1]
-    made = [question_html(question(f"curves.{each}")) for each in curves]
-    numbered = Markup('<p class="number">Curve {}</p>{}').format
-    return Markup("").join(map(numbered, range(first, behind), made))
+def _curve_quiz(cell: NotebookNode, head: Head, shelf: Shelf) -> Markup:
+    """Return each curve with its question; trainings take a fraction of a second, and are made anew."""
+    made = []
+    for number in range(*map(int, _RANGE.findall(cell.source)[-1])):
+        curve = clinic.loss_curve(clinic.LOSS_CURVES[number - 1])
+        name = f"pictures/{head.number}-{cell.id}-{number}.png"
+        (shelf.out / name).write_bytes(loss_curve_picture(curve).png())
+        with Image.open(shelf.out / name) as image:
+            made.append(_figure(name, image, f"Curve {number}: {describe(curve)}"))
+        made.append(question_html(question(f"curves.{curve.id}")))
+    return Markup("").join(made)
 
 
 def _patient(source: str) -> Markup:
@@ -236,7 +267,6 @@ def _link_to(file: str, words: str) -> Callable[[str], Markup]:
 
 _INSTEAD: dict[str, Callable[[str], Markup]] = {
     "Quiz": _quiz,
-    "CurveQuiz": _curve_quiz,
     "ExerciseCard": _card,
     "check": lambda _: _CHECK,
     "DrillView": _drills,

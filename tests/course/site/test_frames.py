@@ -14,8 +14,10 @@ from amp_lessons.course.site import build as building
 from amp_lessons.course.site import made as keeping
 from amp_lessons.course.site.build import widget_scripts
 from amp_lessons.course.site.frames import cells_to_run, views_to_make
-from amp_lessons.course.site.freezing import Pack, differences, freeze
+from amp_lessons.course.site.freezing import Pack, differences, freeze, still
 from amp_lessons.course.site.making import LIVE, put_shown
+from amp_lessons.course.views.base.controls import checkbox, row
+from amp_lessons.course.views.base.view import View
 from amp_lessons.course.views.widgets.bits import BitRow
 from tests.course.site.sites import write_lesson
 
@@ -67,6 +69,15 @@ def test_a_frozen_view_has_each_of_its_states():
         view.zoom = zoom
         assert {**frames["base"][page], **frames[str(zoom)].get(page, {})}["caption"] == view.caption
     assert frozen.still == "More in the notebook: “Around” and a field for “2048 or 0.1”."
+
+
+def test_a_box_to_tick_is_named_among_what_is_in_the_notebook():
+    class Ticked(View):
+        def __init__(self):
+            self.box = checkbox("router")
+            super().__init__([row(self.box)], alt="")
+
+    assert still(Ticked(), []) == "More in the notebook: “router”."
 
 
 def test_a_view_that_stands_still_is_not_frozen():

@@ -22,7 +22,11 @@ from PIL import Image
 
 from amp_lessons import quizzes
 from amp_lessons._base.drawing.picture import with_caption, without_caption
+from amp_lessons._base.text.prose import as_html
 from amp_lessons.audit.explaining.message import all_messages
+from amp_lessons.audit.rules import ROWS
+from amp_lessons.audit.rules.rows import EXPLAINED_AT
+from amp_lessons.course.clinic import LOSS_CURVES
 from amp_lessons.course.exercises import shelf
 from amp_lessons.course.lessons import shipped
 from amp_lessons.course.quizzes import Choice, Question
@@ -32,8 +36,10 @@ from amp_lessons.course.site.explain import wording
 from amp_lessons.course.site.glossary import term_id
 from amp_lessons.course.site.lesson import is_columns
 from amp_lessons.course.site.questions import behind_questions, question_html
+from amp_lessons.course.site.search import search_script
 from amp_lessons.course.site.shell import Page, html_of
-from amp_lessons.course.site.substitutes import captions
+from amp_lessons.course.site.substitutes import ONLY_IN_NOTEBOOKS, captions
+from amp_lessons.course.views.base.code import code_html
 from amp_lessons.formats import FORMATS
 from tests.course.site.sites import whole_site
 
@@ -104,6 +110,13 @@ def test_no_link_is_dead(site, pages):
             if not (site / target).is_file() or (parts.fragment and unquote(parts.fragment) not in ids):
                 dead.append(f"{name}: {to}")
     assert dead == []
+
+
+@pytest.mark.thorough
+def test_a_finding_is_explained_in_the_same_copy_of_the_site(site):
+    said = (site / "06_when_amp_breaks.html").read_text("utf-8")
+    assert 'href="explain.html#code-clip_before_unscale"' in said
+    assert EXPLAINED_AT not in said
 
 
 @pytest.mark.thorough
@@ -285,6 +298,34 @@ def test_a_message_is_headed_by_what_it_says(site, message):
 
 
 @pytest.mark.thorough
+def test_each_loss_curve_stands_above_its_question(site):
+    text = (site / "06_when_amp_breaks.html").read_text("utf-8")
+    for number, curve in enumerate(LOSS_CURVES, start=1):
+        (drawn,) = re.findall(rf'<img alt="Curve {number}: [^>]*src="(pictures/06-[^"]*\.png)"', text)
+        assert (site / drawn).is_file()
+        between = text.partition(drawn)[2].partition(f'data-question="curves.{curve}"')[0]
+        assert "data-question" not in between
+
+
+@pytest.mark.thorough
+def test_a_task_without_its_control_says_where_that_is(site):
+    text = "".join(path.read_text("utf-8") for path in site.glob("[01]*.html"))
+    for task in ONLY_IN_NOTEBOOKS:
+        assert task not in text.replace(f"in the notebook, {task}", "")
+        assert f"n the notebook, {task[0].lower()}{task[1:]}" in text, task
+
+
+@pytest.mark.thorough
+def test_each_code_has_its_meaning_and_its_cure(site):
+    text = html.unescape((site / "explain.html").read_text("utf-8"))
+    told = {code: text.partition(f'id="code-{code}"')[2].partition("</section>")[0] for code in ROWS}
+    assert not [code for code, row in ROWS.items() if html.unescape(as_html(row.says[0])) not in told[code]]
+    without = {code for code in told if "Cure." not in told[code]}
+    assert all(ROWS[code].seen_by == "check" for code in without), without
+    assert "call scaler.unscale_(optimizer) before you clip" in told["clip_before_unscale"]
+
+
+@pytest.mark.thorough
 def test_every_exercise_has_its_task_hints_and_solution(site):
     for exercise in shelf.exercises():
         name = shipped.head_of(exercise.lesson).file.replace(".ipynb", ".html")
@@ -373,6 +414,16 @@ def test_a_folder_that_holds_something_else_is_left_alone(tmp_path):
     with pytest.raises(ValueError, match="something else than a site"):
         build(tmp_path)
     assert (tmp_path / "thesis.txt").read_text() == "years of work"
+
+
+def test_code_is_searched_and_excerpted_as_it_is_written():
+    code = code_html("grads.append(weight.grad.to_local())", "x")
+    assert "grads.append(weight.grad.to_local())" in search_script([Page("x.html", "T", code)])
+
+
+@pytest.mark.thorough
+def test_the_glossary_names_no_file_of_the_tests(site):
+    assert "tests/" not in (site / "glossary.html").read_text("utf-8")
 
 
 def test_what_scrolls_sideways_has_a_shadow():

@@ -14,6 +14,7 @@ from amp_lessons._base.drawing.style import house_style
 from amp_lessons.course.views.base.view import View
 
 WIDEST = 820  # CSS pixels that JupyterLab leaves a picture on a screen of 1280, beside its file browser
+PAGE = 878  # CSS pixels that a page leaves a picture on a screen of 1280, in a fold
 PHONE = 360  # CSS pixels that a page leaves a picture on a phone
 EXPONENT = 0.7  # of a text's size, in matplotlib
 NEAR = 2  # pixels by which boxes may touch: they are higher than the words in them
@@ -43,6 +44,10 @@ def faults(picture: Picture) -> Iterator[str]:
     for text, box in boxes:
         if box.x0 < -NEAR or box.y0 < -NEAR or box.x1 > width + NEAR or box.y1 > height + NEAR:
             yield f"{text.get_text()!r} leaves the picture"
+    shown = min(1.0, PAGE / picture.size[0]) * PX_PER_INCH / 72
+    for text, _ in boxes:
+        if "^{" in text.get_text() and text.get_fontsize() * EXPONENT * shown < LEGIBLE_PX:
+            yield f"the exponent of {text.get_text()!r} cannot be read"
     for (text, box), (other, beside) in itertools.combinations(boxes, 2):
         across = min(box.x1, beside.x1) - max(box.x0, beside.x0)
         if across > NEAR and min(box.y1, beside.y1) - max(box.y0, beside.y0) > NEAR:
@@ -51,12 +56,9 @@ def faults(picture: Picture) -> Iterator[str]:
 
 
 def faults_for_a_phone(picture: Picture) -> Iterator[str]:
-    """Yield what is wrong with a narrow drawing where it is as wide as a phone, exponents included."""
+    """Yield what is wrong with a narrow drawing where it is as wide as a phone."""
     if max(picture.size[0], picture.narrowest) > PHONE:
         yield f"too wide for a phone: {picture.size}, and it needs {picture.narrowest}"
-    for text, _ in _boxes(picture):
-        if "^{" in text.get_text() and text.get_fontsize() * EXPONENT * PX_PER_INCH / 72 < LEGIBLE_PX:
-            yield f"the exponent of {text.get_text()!r} cannot be read"
     yield from faults(picture)
 
 

@@ -5,12 +5,14 @@ import torch
 from torch import nn
 
 from amp_lessons import measure
+from amp_lessons._base.drawing.style import KIND_COLOURS
 from amp_lessons._base.text.words import memory
 from amp_lessons.course.material import models
 from amp_lessons.course.views import MemoryView, activation_stack, step_memory
 from amp_lessons.course.views.widgets.memory import LAYERS_IN_VIEW, memory_picture
 from amp_lessons.measure import Footprint, Saved
 from amp_lessons.measure.footprint import COMPUTED, MEASURED
+from tests.course.views.conftest import faults
 from tests.course.views.hands import written
 
 pytestmark = pytest.mark.slow
@@ -112,6 +114,12 @@ def test_a_network_that_fails_is_answered_in_words(first):
     assert view.caption in view.children[-1].value
     view.network = "right"
     assert view.caption.startswith("Computed (no GPU needed).")
+
+
+def test_each_kind_of_memory_has_its_name_in_the_picture():
+    peak = dict.fromkeys(KIND_COLOURS, 100)
+    still = step_memory({"fp32": footprint(peak=peak), "fp16": footprint(peak=peak)})
+    assert not list(faults(still.picture))
 
 
 def test_copies_of_weights_are_hatched_and_named():

@@ -14,7 +14,7 @@ from matplotlib.axis import Axis
 from matplotlib.text import Text
 from matplotlib.ticker import FuncFormatter, MultipleLocator, NullLocator
 
-from amp_lessons._base.drawing.style import GRID, INK, QUIET, SMALL, ZONES, dtype_colour
+from amp_lessons._base.drawing.style import GRID, INK, POWERS, QUIET, SMALL, ZONES, dtype_colour
 from amp_lessons._base.text.words import power
 from amp_lessons.formats import FloatFormat
 
@@ -90,6 +90,7 @@ def powers_of_two(axes: Axes, step: int = 4, clipped: tuple[int, int] | None = N
     """
     low, high = clipped or (None, None)
     sign = {low: r"\leq", high: r"\geq"}
+    axes.tick_params(axis="x", labelsize=POWERS)
     axes.xaxis.set_major_locator(MultipleLocator(step))
     axes.xaxis.set_major_formatter(
         FuncFormatter(lambda exponent, _: f"${sign.get(round(exponent), '')}2^{{{round(exponent)}}}$")

@@ -13,7 +13,7 @@ from matplotlib.figure import Figure
 
 from amp_lessons import scaling
 from amp_lessons._base.drawing.picture import Picture
-from amp_lessons._base.drawing.style import POWERS, house_style
+from amp_lessons._base.drawing.style import house_style
 from amp_lessons._base.text.words import MEASURED_MARK, power_of_two, relative, share
 from amp_lessons.course.views.base.controls import (
     ControlValue,
@@ -183,7 +183,7 @@ class _Frame:
 
 
 # Real gradients at 2^0, and what a scale of 2^40 makes of them; on a phone what fp16 tells apart.
-_WIDE = _Frame((9, 3.5), (0.065, 0.15, 0.91, 0.8), (-64, 48), step=8)
+_WIDE = _Frame((9, 3.5), (0.065, 0.165, 0.91, 0.785), (-64, 48), step=8)
 _NARROW = _Frame((3.5, 3.1), (0.16, 0.17, 0.76, 0.8), (-48, 32), step=16, upright=True)
 
 
@@ -202,8 +202,6 @@ class CensusPicture(Picture):
             axes = figure.add_axes(frame.axes)
             draw_zones(axes, FORMATS[name], *frame.exponents, upright=frame.upright)
             powers_of_two(axes, step=frame.step, clipped=frame.exponents)
-            if frame.upright:
-                axes.tick_params(axis="x", labelsize=POWERS)
             line = "" if frame.upright else f", on the number line of {name}"
             axes.set_xlabel(f"size of the gradient × loss scale{line}")
             axes.set_ylabel("% of gradients" if frame.upright else "% of gradients that are not zero")

@@ -315,6 +315,8 @@ def _legend(axes: Axes, patches: Iterable[Patch]) -> None:
         bbox_to_anchor=(-_LEFT / (_RIGHT - _LEFT), 1.0),
         ncols=max(1, len(handles)),
         fontsize=SMALL,
-        handlelength=1.4,
+        handlelength=1,  # little, as between the names: all kinds stand in one row
+        handletextpad=0.5,
+        columnspacing=1,
         borderaxespad=0.2,
     )

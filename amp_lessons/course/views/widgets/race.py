@@ -227,7 +227,7 @@ class RacePicture(Picture):
                 2,
                 1,
                 sharex=True,
-                gridspec_kw={"height_ratios": [3, 2], "left": 0.09, "right": 0.985, "top": 0.9}
+                gridspec_kw={"height_ratios": [3, 2], "left": 0.11, "right": 0.985, "top": 0.9}
                 | {"bottom": 0.12, "hspace": 0.12},
             )
             self._curves = self._draw_losses(above, race)

@@ -111,13 +111,7 @@ def _listed(steps: tuple[int, ...], most: int = 8) -> str:
 
 def timeline_picture(timeline: ScalerTimeline) -> Picture:
     """Draw the loss scale of every step, the clean steps counted towards growth, and the skipped steps."""
-    return Picture(_figure(timeline, 9, left=0.09), narrow=lambda: Picture(_narrow_figure(timeline)))
-
-
-def _narrow_figure(timeline: ScalerTimeline) -> Figure:
-    figure = _figure(timeline, 3.5, left=0.2)
-    figure.axes[0].tick_params(axis="y", labelsize=POWERS)
-    return figure
+    return Picture(_figure(timeline, 9, left=0.09), narrow=lambda: Picture(_figure(timeline, 3.5, left=0.2)))
 
 
 def _figure(timeline: ScalerTimeline, width: float, left: float) -> Figure:
@@ -149,6 +143,7 @@ def _draw_scale(axes: Axes, timeline: ScalerTimeline) -> None:
     axes.set_ylim(min(exponents) - 1.5, max(exponents) + 1.5)
     axes.yaxis.set_major_locator(MaxNLocator(integer=True, nbins=6))
     axes.yaxis.set_major_formatter(FuncFormatter(lambda exponent, _: f"$2^{{{round(exponent)}}}$"))
+    axes.tick_params(axis="y", labelsize=POWERS)
     axes.grid(axis="y", color=GRID)
     axes.set_ylabel("loss scale")
     axes.plot([], [], "X", color=overflow.colour, ms=9, label="overflow: step skipped")

@@ -17,7 +17,7 @@ from torch import Tensor
 
 from amp_lessons._base.drawing.axes import BESIDE
 from amp_lessons._base.drawing.picture import Picture
-from amp_lessons._base.drawing.style import GRID, INK, POWERS, STROKES, house_style
+from amp_lessons._base.drawing.style import GRID, INK, STROKES, house_style
 from amp_lessons._base.text.words import MEASURED_MARK
 from amp_lessons.course.views.base.view import View
 
@@ -92,8 +92,6 @@ def _curves_figure(
             axes.plot(range(1, len(values) + 1), values, label=name, **stroke)
         if log:
             axes.set_yscale("log")
-        if log and for_a_phone:
-            axes.tick_params(axis="y", which="both", labelsize=POWERS)
         axes.xaxis.set_major_locator(MaxNLocator(integer=True, nbins=5 if for_a_phone else "auto"))
         axes.set_xlabel(xlabel)
         axes.set_ylabel(ylabel)
