@@ -31,7 +31,7 @@ def expect_it_the_next_morning(
 
 
 def expect_what_stands_in(notebook: NotebookPage, number: int) -> None:
-    """Expect ``number`` views as something to read; the first that needs cells above it says how to run them."""
+    """Expect ``number`` views as something to read; the first that needs cells above says how to run them."""
     expect(stand_ins(notebook)).to_have_count(number)
     assert unreadable(notebook, {}) == []
     how = HOW
