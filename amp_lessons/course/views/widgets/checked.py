@@ -51,13 +51,13 @@ class Checked:
         return {**self.report._repr_mimebundle_(), "text/html": self._html()}
 
     def _html(self) -> Markup:
-        """Render the verdict last: once a cell was run, a page is scrolled to where the next one begins."""
+        """Render the verdict, what helps, and below that what was printed and drawn; tables are folded."""
         edge = Markup('<div style="border-left:5px solid {};padding-left:14px">{}{}{}{}</div>')
-        words = replace(self.report, comparisons=() if self.picture else self.report.comparisons, printed="")
+        words = replace(self.report, comparisons=(), printed="")
         if self.hint is not None:
             words = replace(words, findings=tuple(map(_without_cure, words.findings)))
         colour = STATUS_COLOURS[self.report.status]
-        shown = (self._drawing(), self.report.printed_html(), words.as_html(), self._help())
+        shown = (words.as_html(), self._help(), self.report.printed_html(), self._drawing())
         return edge.format(colour, *shown)
 
     def _help(self) -> Markup:
@@ -69,14 +69,14 @@ class Checked:
         return folded.format(self.hint.as_html(), Markup("").join(map(Markup("<p>{}</p>").format, cures)))
 
     def _drawing(self) -> Markup:
-        """Render the picture with its numbers, which the words below then leave out."""
-        if self.picture is None:
-            return Markup("")
-        alt = f"Expected beside yours. {self.caption}"
-        drawing = picture_html(self.picture, self.caption, alt)
-        numbers = Markup("").join(each.table.as_html() for each in self.report.comparisons)
-        folded = Markup('{}<details style="margin-bottom:10px"><summary>The numbers</summary>{}</details>')
-        return folded.format(drawing, numbers)
+        """Render the picture, if there is one, with the numbers, which the words above leave out."""
+        drawing, tables = Markup(""), self.report.tables
+        if self.picture is not None:
+            drawing = picture_html(self.picture, self.caption, f"Expected beside yours. {self.caption}")
+            tables = tuple(each.table for each in self.report.comparisons)
+        numbers = Markup("").join(table.as_html() for table in tables)
+        folded = Markup('<details style="margin-bottom:10px"><summary>The numbers</summary>{}</details>')
+        return drawing + folded.format(numbers) if numbers else drawing
 
 
 class CheckStopped(KeyboardInterrupt):
