@@ -127,6 +127,14 @@ def test_what_an_attempt_printed_stands_below_the_verdict():
     assert html.count("a line of yours") == 1
 
 
+@pytest.mark.parametrize("exercise", exercises.catalog(), ids=lambda each: each.id)
+def test_who_has_passed_is_told_of_other_ways_in_the_card_above(exercise):
+    solved = Report(exercise.id, exercise.title, (passed("fine", "good"),))
+    refused = Report(exercise.id, exercise.title, (failed("x", "y", "z"),))
+    assert ("in the card above" in Checked(solved)._html()) == bool(exercise.other_ways)
+    assert "in the card above" not in Checked(refused)._html()
+
+
 def test_a_passed_scaler_is_drawn_too():
     shown = views.check("loss_scaler", scaler())
     assert shown.report.passed
@@ -212,7 +220,9 @@ def test_the_time_limit_is_passed_on():
 
 
 def test_text_in_html_is_escaped():
-    shown = Checked(Report("x", "A <b>", (passed("p", "a < b"),), (SideBySide("<i>", "e", (1.0,), (2.0,)),)))
+    shown = Checked(
+        Report("decode_bits", "A <b>", (passed("p", "a < b"),), (SideBySide("<i>", "e", (1.0,), (2.0,)),))
+    )
     html = shown._repr_mimebundle_()["text/html"]
     assert "<b>" not in html
     assert "<i>" not in html

@@ -18,12 +18,13 @@ from amp_lessons._base.drawing.style import GRID, INK, STATUS_COLOURS, STROKES, 
 from amp_lessons._base.text import prose
 from amp_lessons._base.text.words import power_of_two
 from amp_lessons.course import exercises, progress
-from amp_lessons.course.exercises import Finding, Hint, Report, SideBySide
+from amp_lessons.course.exercises import Finding, Hint, Report, SideBySide, shelf
 from amp_lessons.course.progress import ProgressError
 from amp_lessons.course.views.widgets.counting import count_again
 
 # why code is refused before it comes to the task
 _BEFORE = {"signature", "not_a_function", "not_a_class", "unfinished", "not_taken_along", "checker_failed"}
+_ABOVE = Markup("<p>Another way to write it stands in the card above, folded.</p>")
 SAME_WITHIN = 0.02  # what 16-bit arithmetic in another order may well change
 
 
@@ -61,7 +62,9 @@ class Checked:
         return edge.format(colour, *shown)
 
     def _help(self) -> Markup:
-        """Render the hint, and below it what it leaves to find."""
+        """Render the hint, and below it what it leaves to find; of what has passed, another way."""
+        if self.report.passed:
+            return _ABOVE if shelf.find(self.report.exercise_id).other_ways else Markup("")
         if self.hint is None:
             return Markup("")
         folded = Markup("{}<details><summary>What to try</summary>{}</details>")
