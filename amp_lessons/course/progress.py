@@ -109,6 +109,11 @@ class FirstAnswer:
     chosen: str = ""
     found_at: str = ""
 
+    @property
+    def found(self) -> bool:
+        """Whether the right one was chosen, at first or later."""
+        return self.right or bool(self.found_at)
+
 
 @dataclass(frozen=True)
 class Plan:
@@ -309,7 +314,7 @@ class Learner:
         first = self.answers.get(question_id)
         if first is None:
             answer = FirstAnswer(right, _now(), chosen)
-        elif right and not (first.right or first.found_at):
+        elif right and not first.found:
             answer = replace(first, found_at=_now())
         else:
             return

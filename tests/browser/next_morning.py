@@ -10,8 +10,9 @@ from playwright.sync_api import Locator, expect
 from tests.browser.legible import unreadable
 from tools.browser.jupyter_page import LIVE, NotebookPage
 
-HOW = "▶ To get the controls, click here, then menu Run, Run All Above Selected Cell, then Shift+Enter."
-AGAIN = "▶ Controls: Run All Above, then Shift+Enter"
+HOW = "To get the controls, click here, then menu Run, Run All Above Selected Cell, then Shift+Enter."
+AGAIN = "Controls: Run All Above, then Shift+Enter"
+ALONE = "Controls: click here, then Shift+Enter"  # in a cell that needs none above it
 JUPYTERS_OWN = ("Error displaying widget", "Loading widget", "model not found")
 
 
@@ -30,12 +31,15 @@ def expect_it_the_next_morning(
 
 
 def expect_what_stands_in(notebook: NotebookPage, number: int) -> None:
-    """Expect ``number`` views as something to read, of which the first says how to get the controls."""
+    """Expect ``number`` views as something to read; the first that needs cells above says how to run them."""
     expect(stand_ins(notebook)).to_have_count(number)
     assert unreadable(notebook, {}) == []
-    for at, stand_in in enumerate(stand_ins(notebook).all()):
+    how = HOW
+    for stand_in in stand_ins(notebook).all():
         expect(stand_in).to_be_visible()
-        assert stand_in.inner_text().startswith(AGAIN if at else HOW)
+        if not stand_in.inner_text().startswith(ALONE):
+            assert stand_in.inner_text().startswith(how)
+            how = AGAIN
         assert stand_in.inner_text().count("\n") > 1, "there is nothing to read"
     seen = notebook.page.locator(".jp-Notebook").inner_text()
     assert [words for words in JUPYTERS_OWN if words in seen] == []

@@ -177,6 +177,7 @@ def test_a_scaler_is_drawn_beside_pytorchs_and_nobody_is_kept_out_of_a_report(le
     scaler = Spot(lesson, "loss_scaler")
     report = scaler.write_and_check(scaler.solution.replace(FORGETS, "        else:"))
     expect(report).to_contain_text("get_scale() went from")
+    expect(report.get_by_text("Your own loss scaler: not passed")).to_be_in_viewport()
     drawing = report.get_by_role("img", name="at iteration 7 yours is 2⁵ instead of 2³")
     expect(drawing).to_be_visible()
     expect(report.locator("table")).to_be_hidden()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import secrets
 
 import pytest
 from playwright.sync_api import expect
@@ -46,6 +47,23 @@ def test_the_page_goes_to_the_next_cell_and_the_first_run_says_where_one_stopped
     opened.page.locator(".Toastify").get_by_role("button", name="Next: lesson 03").click()
     expect(card).to_have_class(re.compile("jp-mod-active"))
     expect(card).to_be_in_viewport()
+    assert opened.errors == []
+
+
+def test_the_first_page_says_where_one_stopped_whichever_it_is(yesterday, open_notebook):
+    opened = open_notebook("00_start_here.ipynb", unfolded=False)
+    page = opened.page
+    expect(page.locator(".Toastify")).to_contain_text(STOPPED)
+    page.evaluate("sessionStorage.clear()")  # the browser was closed
+    page.goto(opened.server.url(f"/lab/workspaces/{secrets.token_hex(4)}"))  # no notebook is open there
+    expect(page.locator(".jp-LauncherCard").first).to_be_visible()
+    expect(page.locator(".Toastify")).to_contain_text(STOPPED)
+    page.locator(".Toastify").get_by_role("button", name="Next: lesson 03").click()
+    card = page.locator(".jp-CodeCell", has_text='ExerciseCard("largest_safe_scale")')
+    expect(card).to_have_class(re.compile("jp-mod-active"))
+    page.reload()
+    expect(card).to_be_visible()
+    expect(page.locator(".Toastify__toast")).to_have_count(0)
     assert opened.errors == []
 
 

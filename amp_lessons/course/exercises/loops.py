@@ -790,11 +790,14 @@ def _remarks(runs: list[Run]) -> Iterator[Finding]:
     """Remark on style; nothing of it is wrong."""
     for spelling in sorted({each for run in runs for each in run.told["old_spellings"]}):
         yield rules.scaler.deprecated_api(spelling)
-    if any(run.told["cuda"] for run in runs):
+    cuda = {spelling for run in runs for spelling in run.told["cuda"]}
+    if cuda:
+        unnamed = cuda == {"GradScaler()"}
         yield common_findings.cuda_replaced(
             "device_type",
-            "PyTorch would only warn and switch autocast and the scaler off",
+            f"PyTorch would only warn and switch {'' if unnamed else 'autocast and '}the scaler off",
             "pass device_type on to autocast, GradScaler and .to()",
+            "`GradScaler()` without a device means cuda" if unnamed else common_findings.ASKS_FOR_CUDA,
         )
     if any(entry.input_dtype in HALF_DTYPES for run in runs for entry in run.seen):
         yield rules.dtypes.inputs_cast("the inputs were")

@@ -108,7 +108,7 @@ class Log:
         self.seen: list[dict[str, Any]] = []
         self.before: list[dict[str, Any]] = []  # calls before the first training loss
         self.without_graph = 0
-        self.cuda: set[str] = set()  # what was asked for "cuda" by name
+        self.cuda: set[str] = set()  # what was asked for "cuda", "GradScaler()" without a word
         self.old_spellings: set[str] = set()
         self.autocasts: list[tuple[Any, torch.dtype | None]] = []  # devices asked for, and what they cast to
         self.inside = False  # scaler.step
@@ -411,10 +411,11 @@ def _made(original: Callable[..., Any], spelling: str, place: int) -> Callable[.
         if module.startswith(("torch.cuda.", "torch.cpu.")):
             _log[0].old_spellings.add(f"{module.rsplit('.', 1)[0]}.{spelling}")
         name = "device" if spelling == "GradScaler" else "device_type"
+        named = f"{spelling}()" if not args and name not in kwargs else spelling
         asked = args[place] if args else kwargs.pop(name, "cuda")
         if spelling == "autocast" and _is_cuda(asked) and len(args) < 2 and kwargs.get("dtype") is None:
             kwargs["dtype"] = torch.float16  # the default of the device that was asked for
-        original(self, _here(asked, spelling), *args[1:], **kwargs)
+        original(self, _here(asked, named), *args[1:], **kwargs)
         if spelling == "GradScaler":
             _log[0].call("GradScaler", self)
         else:

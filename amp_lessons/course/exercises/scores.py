@@ -72,7 +72,7 @@ def part_of(lesson: str, code: str, kept: Learner) -> Part:
         solved=sum(each.solved for each in records),
         answered=len(given),
         right=sum(each.right for each in given),
-        found=sum(each.right or bool(each.found_at) for each in given),
+        found=sum(each.found for each in given),
     )
 
 

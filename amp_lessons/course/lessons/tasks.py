@@ -45,6 +45,11 @@ class Task:
         answered = all(id in kept.answers for id in self.questions)
         return answered and all(kept.of(id).tried for id in self.exercises)
 
+    def right(self, kept: Learner) -> bool:
+        """Return whether the right answer to each question was found, and each exercise solved."""
+        found = all(id in kept.answers and kept.answers[id].found for id in self.questions)
+        return found and all(kept.of(id).solved for id in self.exercises)
+
     def stuck(self, kept: Learner) -> bool:
         """Return whether an exercise was tried and is not solved, and its solution was not seen either."""
         records = [kept.of(id) for id in self.exercises]

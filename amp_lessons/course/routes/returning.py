@@ -21,7 +21,7 @@ from contextlib import suppress
 from datetime import date
 from pathlib import Path
 from types import TracebackType
-from typing import Any
+from typing import Any, ClassVar
 
 _LESSON = re.compile(r"(\d\d)_\w+")
 _WIDTH = 90  # characters: JupyterLab breaks longer lines of an error inside a word
@@ -33,13 +33,27 @@ def begin() -> None:
     lesson = _LESSON.match(Path(os.environ.get("JPY_SESSION_NAME", "")).name)
     shell = sys.modules["IPython"].get_ipython() if "IPython" in sys.modules else None
     if shell is not None and lesson:
-        returning = Returning(shell, lesson[1])
+        Returning.here = returning = Returning(shell, lesson[1])
         shell.events.register("pre_run_cell", returning.before)
         shell.set_custom_exc((NameError,), returning.explain)
 
 
+def runs_alone(source: str) -> bool:
+    """Return whether a cell would have all it needs if it was the first that runs in a kernel like this."""
+    brought = set(Returning.here.imported()) if Returning.here else set()
+    try:
+        return bool(source) and _needed(source) <= brought | vars(builtins).keys()
+    except SyntaxError:  # a magic
+        return False
+
+
 class Returning:
-    """A learner who has come back to ``lesson``, by its number, in the kernel of ``shell``."""
+    """A learner who has come back to ``lesson``, by its number, in the kernel of ``shell``.
+
+    ``here`` is the one of this kernel.
+    """
+
+    here: ClassVar[Returning | None] = None
 
     def __init__(self, shell: Any, lesson: str) -> None:
         """Nothing was said or run yet."""
@@ -70,6 +84,11 @@ class Returning:
                 error._render_traceback_ = lambda: words  # type: ignore[attr-defined]
         shell.showtraceback((kind, error, trace), tb_offset=tb_offset, running_compiled_code=True)
 
+    def imported(self) -> Iterator[str]:
+        """Yield the names that imports above the cell that runs bring: ``before`` brings them back."""
+        for statement in self._imports():
+            yield from map(_imported_as, statement.names)
+
     def _say_where_it_stopped(self) -> None:
         if self._said_on == date.today():
             return
@@ -82,7 +101,7 @@ class Returning:
     def _bring_back(self, source: str) -> None:
         missing = _needed(source) - self._shell.user_ns.keys() - vars(builtins).keys()
         for statement in self._imports() if missing else ():
-            names = {each.asname or each.name.partition(".")[0] for each in statement.names}
+            names = {*map(_imported_as, statement.names)}
             if names & missing:
                 missing -= names
                 with suppress(ImportError):
@@ -171,6 +190,10 @@ def _needed(source: str) -> set[str]:
             each.get_name() for each in table.get_symbols() if each.is_global() and each.is_referenced()
         }
     return needed - _made(source)
+
+
+def _imported_as(each: ast.alias) -> str:
+    return each.asname or each.name.partition(".")[0]
 
 
 def _made(source: str) -> set[str]:

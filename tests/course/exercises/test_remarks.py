@@ -45,6 +45,19 @@ def test_what_held_is_said_of_the_device_that_the_check_took(table, autocast):
     assert not any("cuda" in finding.message for finding in report.findings)
 
 
+@without_a_gpu
+def test_who_names_no_device_for_the_scaler_is_not_said_to_have_named_cuda():
+    table = train_with_amp.TABLE
+    source = exercises.solution(table.exercise_id).source
+    report = exercises.check(
+        table.exercise_id, table.defined(source.replace("Scaler(device_type, ", "Scaler("))
+    )
+    found = {finding.code: finding.message for finding in report.findings}
+    assert "`GradScaler()` without a device means cuda whatever device_type" in found["hard_coded_device"]
+    assert "would only warn and switch the scaler off" in found["hard_coded_device"]
+    assert "(for cpu instead of cuda)" in found["scaling"]
+
+
 def energy_dtypes(forward):
     """Return what the matrix product within normalise gives, under autocast outside a check."""
     seen = []

@@ -68,6 +68,17 @@ def test_what_an_import_further_up_brings_is_there(morning):
     assert not any(morning.said)
 
 
+def test_a_cell_runs_alone_that_takes_from_above_what_imports_bring(morning, monkeypatch):
+    monkeypatch.setattr(returning.Returning, "here", morning.returning)
+    morning.run("1")
+    assert returning.runs_alone('views.Quiz("scaling.window")\nprint(torch.ones(3))')
+    assert not returning.runs_alone("views.LossScaleView(model)"), "a model is made further up"
+    assert not returning.runs_alone("%matplotlib inline")
+    monkeypatch.setattr(returning.Returning, "here", None)
+    assert not returning.runs_alone("views.Map()"), "nothing brings the import back"
+    assert returning.runs_alone("from amp_lessons import views\nviews.Map()")
+
+
 def test_a_solved_exercise_is_the_learners_own_again_without_what_it_tried(morning):
     keep("keep_version", "largest_safe_scale", SOLVED)
     assert morning.run("largest_safe_scale([])") == 65504.0

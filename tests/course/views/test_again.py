@@ -18,7 +18,7 @@ def run(monkeypatch):
     monkeypatch.setattr(again, "_LAST", {})
 
     def run_cell(make, code="the cell"):
-        monkeypatch.setattr(again, "_code_of_cell", lambda: code)
+        monkeypatch.setattr(again, "code_of_cell", lambda: code)
         view = make()
         DisplayFormatter().format(view)
         return view

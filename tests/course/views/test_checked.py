@@ -86,8 +86,8 @@ def test_a_scaler_is_drawn_beside_pytorchs():
     assert (expected, yours) == (list(comparison.expected), list(comparison.yours))
     assert "at iteration 7 yours is 2⁵ instead of 2³; up to there it is the same." in shown.caption
     html = shown._repr_mimebundle_()["text/html"]
-    assert html.index("<img alt=") < html.index("<summary>The numbers") < html.index("not passed")
     assert html.index("not passed") < html.index("get_scale() went from")
+    assert html.index("get_scale() went from") < html.index("<img alt=") < html.index("<summary>The numbers")
     assert html.count("<table>") == 1
 
 
@@ -100,6 +100,9 @@ def test_what_agrees_is_not_drawn_where_the_attempt_is_refused():
     assert "all the way" not in both.caption
     alone = Checked(replace(refused, comparisons=(agrees,)))
     assert alone.picture is None
+    slightly = replace(differs, yours=tuple(1.001 * value for value in differs.expected))
+    html = Checked(replace(refused, comparisons=(slightly,)))._html()
+    assert html.index("<summary>The numbers") < html.index("<table>"), "numbers that are not drawn are folded"
     assert len(Checked(replace(refused, comparisons=(replace(differs, yours=()),))).caption) == 0
 
 
@@ -117,11 +120,19 @@ def test_who_stops_a_check_reads_one_sentence_and_no_cell_after_it_runs(monkeypa
     assert lines == ["You stopped the check. Nothing was counted; run the cell again when you like."]
 
 
-def test_what_an_attempt_printed_stands_above_the_verdict():
+def test_what_an_attempt_printed_stands_below_the_verdict():
     printed = Checked(replace(report(failed("x", "y", "z")), printed="a line of yours")).report
     html = Checked(printed)._repr_mimebundle_()["text/html"]
-    assert html.index("<img alt=") < html.index("<pre>a line of yours</pre>") < html.index("not passed")
+    assert html.index("not passed") < html.index("<pre>a line of yours</pre>") < html.index("<img alt=")
     assert html.count("a line of yours") == 1
+
+
+@pytest.mark.parametrize("exercise", exercises.catalog(), ids=lambda each: each.id)
+def test_who_has_passed_is_told_of_other_ways_in_the_card_above(exercise):
+    solved = Report(exercise.id, exercise.title, (passed("fine", "good"),))
+    refused = Report(exercise.id, exercise.title, (failed("x", "y", "z"),))
+    assert ("in the card above" in Checked(solved)._html()) == bool(exercise.other_ways)
+    assert "in the card above" not in Checked(refused)._html()
 
 
 def test_a_passed_scaler_is_drawn_too():
@@ -209,7 +220,9 @@ def test_the_time_limit_is_passed_on():
 
 
 def test_text_in_html_is_escaped():
-    shown = Checked(Report("x", "A <b>", (passed("p", "a < b"),), (SideBySide("<i>", "e", (1.0,), (2.0,)),)))
+    shown = Checked(
+        Report("decode_bits", "A <b>", (passed("p", "a < b"),), (SideBySide("<i>", "e", (1.0,), (2.0,)),))
+    )
     html = shown._repr_mimebundle_()["text/html"]
     assert "<b>" not in html
     assert "<i>" not in html

@@ -145,12 +145,16 @@ def test_a_core_is_done_when_its_questions_are_answered_and_its_exercises_tried(
     answer("scaling.floor", False)
     left = "You have been through the core of this lesson; not right yet: {}."
     assert left.format("1 exercise and 1 question") in strip.said
+    there = "**Not right yet:** [the lesson's beginning](03_loss_scaling.ipynb#cell-id={}). The course does"
+    assert strip.linked().startswith(there.format("quiz"))
     answer("scaling.floor", True)
     assert left.format("1 exercise") in strip.said
+    assert strip.linked().startswith(there.format("card"))
     keep("record_try", "largest_safe_scale", True)
     strip.refresh()
     assert "0 of 1 questions right at the first answer" in strip.said
     assert "You have done the core of this lesson." in strip.said
+    assert strip.linked() == strip.way_on()
     assert list(progress.read().cores) == ["03"]
 
 

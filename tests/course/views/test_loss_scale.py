@@ -145,6 +145,15 @@ def test_where_a_scale_is_safe_it_says_so(live):
     assert live.verdict(half_vanish) == ""
 
 
+def test_the_caption_says_that_bars_of_few_are_drawn_taller():
+    for fits, said in ((999, True), (9, False)):
+        assert ("overflow (drawn taller, to be seen)." in caption_of(fits)) is said, fits
+
+
+def caption_of(fits):
+    return describe(scaling.census([torch.tensor([1.0] * fits + [2.0**17])]))
+
+
 def test_what_would_fit_and_overflows_all_the_same_is_explained():
     why = "all overflow, small ones too: an inf spreads through the backward pass."
     fates = {fate: {} for fate in FATES}

@@ -82,7 +82,7 @@ def test_on_a_page_something_to_read_comes_first_and_then_the_controls(shown, ou
     still, live = outputs
     assert {*still} == {"text/html", "text/plain"}
     assert still["text/plain"]
-    assert readable(still["text/html"]).startswith("▶ To get the controls, click here, then menu ")
+    assert readable(still["text/html"]).startswith("To get the controls, click here, then menu ")
     assert live == {
         WIDGET_VIEW: {"version_major": 2, "version_minor": 0, "model_id": shown.model_id},
         "text/plain": "",
@@ -194,6 +194,23 @@ def test_what_stands_in_knows_the_next_morning_what_was_done(outputs, page):
     assert "1 of 1 exercise solved" in still[2]
     assert "due" not in still[2], "on another day another"
     assert "lesson 01, the question in" in way_on["text/markdown"]
+
+
+@pytest.mark.parametrize(
+    ("code", "how"),
+    [
+        ("from amp_lessons import views\nviews.Map()", "Controls: click here, then Shift+Enter"),
+        ("views.Map()", "To get the controls, click here, then menu Run"),
+    ],
+)
+def test_how_to_get_the_controls_says_to_run_what_is_above_only_where_that_is_needed(
+    shown, outputs, page, monkeypatch, code, how
+):
+    monkeypatch.setattr("amp_lessons.course.views.base.again.code_of_cell", lambda: code)
+    displayed(shown)
+    monkeypatch.setattr("amp_lessons.course.views.base.again.code_of_cell", lambda: "another cell")
+    shown.renew_stand_in()
+    assert readable(outputs[0]["text/html"]).startswith(how)
 
 
 def test_a_closed_view_is_no_error(outputs, page):

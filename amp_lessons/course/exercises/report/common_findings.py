@@ -156,22 +156,24 @@ def wrong_return_type(expected: str, seen: str, hint: str) -> Finding:
     return failed("wrong_return_type", f"{expected} expected, not {seen}", hint)
 
 
-def cuda_replaced(asked: str, effect: str, hint: str) -> Finding:
+ASKS_FOR_CUDA = 'your code asks for "cuda"'
+
+
+def cuda_replaced(asked: str, effect: str, hint: str, seen: str = ASKS_FOR_CUDA) -> Finding:
     """Remark that the check took "cuda" for the device there is.
 
     ``asked`` is what the learner's code should have asked instead, ``effect`` what the code does outside the
-    check: without a GPU it is not what the check has seen.
+    check: without a GPU it is not what the check has ``seen``.
     """
     return fixed_device(
-        f'your code asks for "cuda" whatever {asked} says; without a GPU, {effect} (here the check used the '
-        "device there is)",
+        f"{seen} whatever {asked} says; without a GPU, {effect} (here the check used the device there is)",
         hint,
     )
 
 
 def in_place_of_cuda(asked: set[str], spelling: str, device: str) -> str:
     """Say which ``device`` the check took where ``spelling`` is among what was ``asked`` for "cuda"."""
-    return f" (for {device} instead of cuda)" if spelling in asked else ""
+    return f" (for {device} instead of cuda)" if asked & {spelling, f"{spelling}()"} else ""
 
 
 def fixed_device(message: str, hint: str) -> Finding:

@@ -93,7 +93,7 @@ class Report(Shown):
         """How a refusal is had again: cases are drawn anew at each check."""
         if self.seed is None or self.status != "not passed":
             return ""
-        return f"drawn with seed={self.seed}: hand that to check as well, and it draws the same cases again"
+        return f'the same cases again: exercises.check("{self.exercise_id}", …, seed={self.seed})'
 
     @property
     def printed_first(self) -> str:

@@ -23,7 +23,7 @@ _LAST: dict[tuple[str, type, Beginning], Any] = {}
 
 def go_on(view: V, take_over: Callable[[V], None]) -> None:
     """Call ``take_over`` with the view that was shown last in the place of ``view``, if there is one."""
-    code = _code_of_cell()
+    code = code_of_cell()
     if not code:
         return
     key = (code, type(view), tuple(map(_standing, controls_of(view, _CONTROLS))))
@@ -32,7 +32,7 @@ def go_on(view: V, take_over: Callable[[V], None]) -> None:
         take_over(before)
 
 
-def _code_of_cell() -> str:
+def code_of_cell() -> str:
     """Return the code that runs now, as the learner wrote it; nothing where there are no cells."""
     shell = get_ipython()
     return str(shell.user_ns["In"][-1]) if shell is not None and shell.user_ns.get("In") else ""

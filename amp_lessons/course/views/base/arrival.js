@@ -24,7 +24,7 @@ function render({ model, el }) {
   el.append(style);
   stopWhereItScrolls();
   if (document.querySelector(".jp-Notebook")) begin(); // of page.js, which stands before this file
-  const drawn = setTimeout(() => showWhole(el.closest(".jp-Cell"), "start"), 300);
+  const drawn = setTimeout(() => showWhole(el.closest(".jp-Cell")), 300);
 
   // JupyterLab has a meaning for most keys, in a view as well: "b" on the button of an answer would make a cell,
   // an arrow in a list go to the next one. Keys that come alone are the view's; Shift+Enter runs a cell as ever.

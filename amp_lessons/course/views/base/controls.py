@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
+from math import ceil, floor
 from pathlib import Path
 from typing import Any, Generic, TypeVar, overload
 
@@ -29,7 +30,7 @@ class Slider(anywidget.AnyWidget):
     # The page knows what it has just set: sent back, it would only stand in the way of the picture.
     value = traitlets.Int(0).tag(sync=True, echo_update=False)
     readouts = traitlets.List(traitlets.Unicode()).tag(sync=True)
-    # What stands in place of a readout, for a number that lies beyond the ends; a move takes it away.
+    # What stands in place of a readout, for a number that no position is; a move takes it away.
     beyond = traitlets.Unicode().tag(sync=True)
     disabled = traitlets.Bool(False).tag(sync=True)
     # How much room label and readout take, in characters: those of one view share it.
@@ -55,7 +56,18 @@ class Slider(anywidget.AnyWidget):
     @property
     def readout(self) -> str:
         """What the page shows beside the slider, at the position that it has."""
-        return self.readouts[self.value - self.min] if self.readouts else str(self.value)
+        return self._readout_at(self.value)
+
+    def aside(self, number: float) -> str:
+        """Say where ``number`` lies that no position is; "" of one that is a position."""
+        if not self.min <= number <= self.max:
+            low = number < self.min
+            return f"{'below' if low else 'above'} {self._readout_at(self.min if low else self.max)}"
+        between = (self._readout_at(each).partition(" =")[0] for each in (floor(number), ceil(number)))
+        return "" if number == round(number) else "between {} and {}".format(*between)
+
+    def _readout_at(self, position: int) -> str:
+        return self.readouts[position - self.min] if self.readouts else str(position)
 
     @traitlets.validate("value")
     def _keep_inside(self, proposal: dict[str, Any]) -> int:
@@ -122,12 +134,10 @@ class SliderWithField:
     def follow(self, number: float) -> None:
         """Move the slider to the position nearest to ``number``; that is not reported as a move.
 
-        Beyond an end its readout says so: no position is what was typed.
+        Beyond an end and between two positions its readout says so: none is what was typed.
         """
-        slider = self._slider
-        self._put(slider, round(number))
-        side = "below" if number < slider.min else "above" if number > slider.max else ""
-        slider.beyond = side and f"{side} {slider.readout}"  # it stands at that end now
+        self._put(self._slider, round(number))
+        self._slider.beyond = self._slider.aside(number)
 
     def _put(self, control: Slider | Field, value: int | str) -> None:
         self._quiet = True

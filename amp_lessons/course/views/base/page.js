@@ -66,19 +66,19 @@ function letScriptsTakeTheirTime() {
 }
 
 // Shift+Enter scrolls to the next cell, before anybody knows how high what this one shows will be. Once it is there, it
-// is brought into sight; of what is higher than the page its ``start`` or its ``end``.
-function showWhole(cell, part) {
+// is brought into sight; of what is higher than the page its start.
+function showWhole(cell) {
   const page = cell?.closest(".jp-WindowedPanel-outer");
   if (!page || !cell.nextElementSibling?.classList.contains("jp-mod-active")) return;
   const shown = cell.querySelector(".jp-Cell-outputWrapper");
-  shown.scrollIntoView({ block: shown.offsetHeight > page.clientHeight ? part : "nearest" });
+  shown.scrollIntoView({ block: shown.offsetHeight > page.clientHeight ? "start" : "nearest" });
 }
 
 function showVerdicts(changes) {
   const added = changes.flatMap(({ addedNodes }) => [...addedNodes]).filter((node) => node.querySelector);
   for (const node of added) {
     const verdict = node.matches(".amp-report") ? node : node.querySelector(".amp-report");
-    if (verdict) showWhole(verdict.closest(".jp-Cell"), "end");
+    if (verdict) showWhole(verdict.closest(".jp-Cell"));
   }
 }
 

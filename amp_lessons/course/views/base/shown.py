@@ -21,6 +21,7 @@ from markupsafe import Markup
 
 from amp_lessons._base.drawing.picture import CAPTION_STYLE
 from amp_lessons._base.drawing.style import ACCENT
+from amp_lessons.course.routes import returning
 from amp_lessons.course.views.base import again
 
 
@@ -108,13 +109,14 @@ _LIGHT_ARROW = (
     "data:image/svg+xml,%3Csvg xmlns='http://www.w3.org/2000/svg' viewBox='0 0 18 18'%3E"
     "%3Cpath fill='none' stroke='%23ddd' stroke-width='2' d='M5 7l4 4 4-4'/%3E%3C/svg%3E"
 )
-# Mostly somebody reads it in a notebook opened anew, where this cell alone would raise NameError. The first
-# of a notebook says how; the others, in JupyterLab, remind of it.
-_HOW = Markup(
-    '<p class="amp-how" style="margin:0;{};border-left:5px solid {};padding-left:10px">'
-    '<span class="amp-first">▶ To get the controls, click here, then menu <em>Run</em>, '
+# Mostly somebody reads it in a notebook opened anew, where this cell alone may raise NameError. The first
+# such cell of a notebook says how; the others, in JupyterLab, remind of it.
+_HOW = Markup('<p style="margin:0;{};border-left:5px solid {};padding-left:10px">{}</p>')
+_ALONE = "Controls: click here, then Shift+Enter"
+_AFTER_OTHERS = Markup(
+    '<span class="amp-how amp-first">To get the controls, click here, then menu <em>Run</em>, '
     "<em>Run All Above Selected Cell</em>, then Shift+Enter.</span>"
-    '<span class="amp-again">▶ Controls: Run All Above, then Shift+Enter</span></p>'
+    '<span class="amp-again">Controls: Run All Above, then Shift+Enter</span>'
 )
 
 
@@ -138,7 +140,7 @@ class Shown(ipywidgets.VBox):
     def __init__(self, children: Any = (), **layout_and_more: Any) -> None:
         """Lay out ``children``; further arguments are those of ``ipywidgets.VBox``."""
         self._arrival: Arrival | None = None
-        self._published = False
+        self._published = self._runs_alone = False
         super().__init__(children, **layout_and_more)
 
     def stand_in(self) -> Markup:
@@ -168,7 +170,7 @@ class Shown(ipywidgets.VBox):
             raise NotImplementedError  # says to IPython: go on with _repr_mimebundle_
         again.go_on(self, self.take_over)
         bundle = self._repr_mimebundle_()  # where work goes on, it waits: what stands in comes after
-        self._published = True
+        self._published, self._runs_alone = True, returning.runs_alone(again.code_of_cell())
         publish({"text/html": self._hiding_controls(), "text/plain": bundle["text/plain"]}, self._stand_in)
         if self.has_controls:
             self._await_arrival()
@@ -186,7 +188,7 @@ class Shown(ipywidgets.VBox):
         return Markup('<style>{}</style><div class="{}">{}{}</div>').format(
             Markup(_HIDE.format(live=self._live, stand_in=self._stand_in)),
             self._stand_in,
-            _HOW.format(CAPTION_STYLE, ACCENT),
+            _HOW.format(CAPTION_STYLE, ACCENT, _ALONE if self._runs_alone else _AFTER_OTHERS),
             self.stand_in(),
         )
 

@@ -18,12 +18,13 @@ from amp_lessons._base.drawing.style import GRID, INK, STATUS_COLOURS, STROKES, 
 from amp_lessons._base.text import prose
 from amp_lessons._base.text.words import power_of_two
 from amp_lessons.course import exercises, progress
-from amp_lessons.course.exercises import Finding, Hint, Report, SideBySide
+from amp_lessons.course.exercises import Finding, Hint, Report, SideBySide, shelf
 from amp_lessons.course.progress import ProgressError
 from amp_lessons.course.views.widgets.counting import count_again
 
 # why code is refused before it comes to the task
 _BEFORE = {"signature", "not_a_function", "not_a_class", "unfinished", "not_taken_along", "checker_failed"}
+_ABOVE = Markup("<p>Another way to write it stands in the card above, folded.</p>")
 SAME_WITHIN = 0.02  # what 16-bit arithmetic in another order may well change
 
 
@@ -51,17 +52,19 @@ class Checked:
         return {**self.report._repr_mimebundle_(), "text/html": self._html()}
 
     def _html(self) -> Markup:
-        """Render the verdict last: once a cell was run, a page is scrolled to where the next one begins."""
+        """Render the verdict, what helps, and below that what was printed and drawn; tables are folded."""
         edge = Markup('<div style="border-left:5px solid {};padding-left:14px">{}{}{}{}</div>')
-        words = replace(self.report, comparisons=() if self.picture else self.report.comparisons, printed="")
+        words = replace(self.report, comparisons=(), printed="")
         if self.hint is not None:
             words = replace(words, findings=tuple(map(_without_cure, words.findings)))
         colour = STATUS_COLOURS[self.report.status]
-        shown = (self._drawing(), self.report.printed_html(), words.as_html(), self._help())
+        shown = (words.as_html(), self._help(), self.report.printed_html(), self._drawing())
         return edge.format(colour, *shown)
 
     def _help(self) -> Markup:
-        """Render the hint, and below it what it leaves to find."""
+        """Render the hint, and below it what it leaves to find; of what has passed, another way."""
+        if self.report.passed:
+            return _ABOVE if shelf.find(self.report.exercise_id).other_ways else Markup("")
         if self.hint is None:
             return Markup("")
         folded = Markup("{}<details><summary>What to try</summary>{}</details>")
@@ -69,14 +72,14 @@ class Checked:
         return folded.format(self.hint.as_html(), Markup("").join(map(Markup("<p>{}</p>").format, cures)))
 
     def _drawing(self) -> Markup:
-        """Render the picture with its numbers, which the words below then leave out."""
-        if self.picture is None:
-            return Markup("")
-        alt = f"Expected beside yours. {self.caption}"
-        drawing = picture_html(self.picture, self.caption, alt)
-        numbers = Markup("").join(each.table.as_html() for each in self.report.comparisons)
-        folded = Markup('{}<details style="margin-bottom:10px"><summary>The numbers</summary>{}</details>')
-        return folded.format(drawing, numbers)
+        """Render the picture, if there is one, with the numbers, which the words above leave out."""
+        drawing, tables = Markup(""), self.report.tables
+        if self.picture is not None:
+            drawing = picture_html(self.picture, self.caption, f"Expected beside yours. {self.caption}")
+            tables = tuple(each.table for each in self.report.comparisons)
+        numbers = Markup("").join(table.as_html() for table in tables)
+        folded = Markup('<details style="margin-bottom:10px"><summary>The numbers</summary>{}</details>')
+        return drawing + folded.format(numbers) if numbers else drawing
 
 
 class CheckStopped(KeyboardInterrupt):

@@ -116,8 +116,18 @@ class LessonEnd(Counting):
         return " · ".join([*links, back])
 
     def linked(self) -> str:
-        """Return the way on."""
-        return self.way_on()
+        """Return where what is not right yet stands, and the way on."""
+        return "\n\n".join(filter(None, [self._not_right(), self.way_on()]))
+
+    def _not_right(self) -> str:
+        """Return links to the sections with something not right yet; "" before the core is done."""
+        left: dict[str, str] = {}
+        for task in tasks.of_lesson(self.lesson.number) if self._score.done_at else ():
+            if not task.part and not task.right(self._kept):
+                words = f"“{task.heading}”" if task.heading else "the lesson's beginning"
+                left.setdefault(words, following.link(words, task))
+        again = "The course does not ask again: follow a link, and answer anew."
+        return f"**Not right yet:** {', '.join(left.values())}. {again}" if left else ""
 
     def stored(self) -> dict[str, str]:
         """Leave the learner's progress out, so that a stored strip is the same for everyone."""

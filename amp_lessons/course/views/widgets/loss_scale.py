@@ -146,11 +146,12 @@ class LossScaleView(_ScaleView):
 def describe(census: Census) -> str:
     """Describe a census in one sentence, the caption's."""
     alive = census.at_stake
+    taller = " (drawn taller, to be seen)" if 0 < census.overflowed < _SEEN * alive else ""
     sentence = (
         f"Scale {power_of_two(census.scale)}: "
         f"{share(census.underflowed, alive)} of {alive:,} gradients vanish{_of_the_norm(census)}, "
         f"{share(census.subnormal, alive)} end up subnormal, "
-        f"{share(census.overflowed, alive)} overflow{_of_those_that_fit(census)}."
+        f"{share(census.overflowed, alive)} overflow{taller}{_of_those_that_fit(census)}."
     )
     if census.zero:
         sentence += f" ({census.zero:,} more were zero to begin with.)"
