@@ -316,6 +316,18 @@ def test_a_card_is_turned_graded_and_comes_back(open_page):
     expect(page.locator("#status")).to_contain_text("1 practised")
 
 
+def test_a_card_that_is_turned_on_a_phone_stays_where_it_is_and_its_answer_is_read_next(open_page):
+    card = max(QUESTIONS, key=lambda each: len(each.answer_template))
+    page = open_page("cards", f"?card={card.id}", width=390)
+    question = page.locator("#card h3")
+    question.evaluate("each => each.scrollIntoView()")
+    before = question.bounding_box()
+    page.get_by_role("button", name="Turn the card").click()
+    expect(page.locator("#card .answer")).to_be_focused()
+    assert question.bounding_box() == before
+    assert page.get_by_role("button", name="good").bounding_box()["y"] > 900
+
+
 def test_the_front_page_is_light_with_its_frames(open_page, live_site):
     page = open_page("index")
     loaded = page.evaluate(
