@@ -102,12 +102,22 @@ def test_the_picture_follows_keyboard_mouse_and_touch_and_the_address_follows_it
     assert chosen.locator("option:checked").text_content() == "bf16"
 
 
-def test_on_a_phone_the_picture_of_the_front_page_is_below_what_it_says(open_page):
-    page = open_page("index", width=390)
+@pytest.mark.parametrize("width", [320, 390, 1280])
+def test_the_front_page_says_between_slider_and_picture_whether_a_scale_is_safe(open_page, width):
+    page = open_page("index", width=width)
     slider, _, caption = live(page)
-    shown = (slider, caption, page.locator(".amp-live svg:visible"))
-    tops = [each.bounding_box()["y"] for each in shown]
-    assert tops == sorted(tops)
+    said, picture = page.locator(".amp-in-short"), page.locator(".amp-live svg:visible")
+    places = []
+    for key, words in (("Home", "✓ Safe"), ("End", "✗ Too far")):
+        slider.press(key)
+        expect(said).to_contain_text(words)
+        places.append([each.bounding_box()["y"] for each in (slider, said, picture)])
+    said.evaluate("each => { each.textContent = '✗ Not yet: too many vanish.'; }")  # the longest
+    places.append([each.bounding_box()["y"] for each in (slider, said, picture)])
+    assert places[0] == sorted(places[0])
+    assert places == 3 * places[:1], "nothing jumps"
+    assert picture.bounding_box()["y"] < caption.bounding_box()["y"]
+    assert page.get_by_text("More in the notebook").is_hidden()
 
 
 HATCHES = """() => [...document.querySelectorAll(".amp-live svg pattern")].map(({ id }) =>
