@@ -132,6 +132,16 @@ def test_bars_have_their_hatches_whichever_drawing_is_shown(open_page, width):
     assert set(page.evaluate(HATCHES)) == {True}
 
 
+def test_what_lesson_03_says_of_bf16_its_view_shows_where_the_link_leads(open_page):
+    page = open_page("03_loss_scaling")
+    said = page.locator("#cell-bf16")
+    expect(said).to_contain_text("at a scale of 1 next to none vanish.")
+    said.get_by_role("link", name="Move the scale").click()
+    _, chosen, caption = live(page)
+    chosen.select_option("bf16")
+    expect(caption).to_contain_text(re.compile("Scale 2⁰: under 0.1 % of .* vanish"))
+
+
 @pytest.mark.parametrize("name", ["index", "03_loss_scaling", "symptoms", "search", "cards", "explain"])
 def test_hostile_addresses_change_nothing(open_page, name):
     page = open_page(name, HOSTILE)

@@ -60,10 +60,11 @@ class Shelf:
 
 def substituted(cell: NotebookNode, head: Head, shelf: Shelf) -> NotebookNode:
     """Return a cell with what its page shows; pictures become files of their own."""
-    if cell.cell_type != "code":
-        return cell
-    if cell.metadata.get("jupyter", {}).get("source_hidden"):
+    is_of_a_notebook = (head.number, cell.id) == _HOW_TO_RUN_CELLS
+    if is_of_a_notebook or cell.metadata.get("jupyter", {}).get("source_hidden"):
         return nbformat.v4.new_markdown_cell("", id=cell.id)
+    if cell.cell_type != "code":
+        return _said_on_pages(cell, head)
     cell = taught(cell)
     named = _CALL.findall(cell.source)
     if named and named[-1] in _INSTEAD:
@@ -77,6 +78,35 @@ def substituted(cell: NotebookNode, head: Head, shelf: Shelf) -> NotebookNode:
         asked = nbformat.v4.new_output("display_data", {"text/html": _patient(cell.source)})
         cell.outputs.append(asked)
         cell.metadata["unseen"] = True
+    return cell
+
+
+_HOW_TO_RUN_CELLS = ("00", "how-to")
+# What a text says of a notebook's keys and clicks, and what a page says instead, by lesson and cell.
+_ON_PAGES = {
+    ("00", "surprise-title"): {
+        "code that you run. Click into the next cell, press Shift+Enter, and drag the slider that appears": (
+            "code. Drag the slider below the code"
+        )
+    },
+    ("01", "first-bits"): {
+        "Click a bit to flip it, choose another format, or type another number: ": "",
+        " (By keyboard: the arrow keys move along the bits, space flips one.)": "",
+    },
+    ("03", "scaler-play"): {
+        "Run the next cell. Turn the knobs, train on, inject an overflow.": (
+            "Turn the knobs (the notebook has buttons, too, which train on and inject an overflow)."
+        )
+    },
+}
+
+
+def _said_on_pages(cell: NotebookNode, head: Head) -> NotebookNode:
+    """Return a text as a page says it. Raises ValueError where words to replace are no longer there."""
+    for words, instead in _ON_PAGES.get((head.number, cell.id), {}).items():
+        if words not in cell.source:
+            raise ValueError(f"Lesson {head.number}, cell {cell.id} no longer says {words!r}")
+        cell.source = cell.source.replace(words, instead)
     return cell
 
 
@@ -144,7 +174,7 @@ def _around(picture: Markup, cell_id: str, view: str, head: Head, shelf: Shelf) 
         shelf.shown.append(Shown(head, cell_id, view, f"live. {still}"))
         return live_html(f"{head.number}-{cell_id}", picture)
     shelf.shown.append(Shown(head, cell_id, view, f"a picture: {_why_still(view)}"))
-    return picture + Markup('<p class="how">{}</p>').format(_HOW) + _ELSEWHERE.get(view, Markup())
+    return _ELSEWHERE.get(view, Markup()) + picture + Markup('<p class="how">{}</p>').format(_HOW)
 
 
 def live_html(frames: str, picture: Markup) -> Markup:

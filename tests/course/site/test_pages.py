@@ -33,7 +33,7 @@ from amp_lessons.course.site.glossary import term_id
 from amp_lessons.course.site.lesson import is_columns
 from amp_lessons.course.site.questions import behind_questions, question_html
 from amp_lessons.course.site.shell import Page, html_of
-from amp_lessons.course.site.substitutes import captions
+from amp_lessons.course.site.substitutes import captions, substituted
 from amp_lessons.formats import FORMATS
 from tests.course.site.sites import whole_site
 
@@ -165,6 +165,27 @@ def test_a_question_is_right_at_the_right_answer(pages):
     assert all(
         choice.why in each["data-said"] for each, choice in zip(buttons, question.choices, strict=True)
     )
+
+
+def text_of_cell(site, name, cell):
+    text = (site / f"{name}.html").read_text("utf-8")
+    return text.partition(f'id="cell-{cell}"')[2].partition('<div class="cell')[0]
+
+
+@pytest.mark.thorough
+def test_a_page_does_not_speak_of_keys_and_buttons_that_it_does_not_have(site):
+    assert "Shift+Enter" not in text_of_cell(site, "00_start_here", "surprise-title")
+    assert text_of_cell(site, "00_start_here", "how-to").partition(">")[2].strip() == "</div>"
+    assert "lick a bit" not in text_of_cell(site, "01_number_formats", "first-bits")
+    assert "(the notebook has buttons, too, which train on" in text_of_cell(site, "03_loss_scaling", "scaler-play")
+    bits = text_of_cell(site, "01_number_formats", "surprise")
+    assert bits.index('href="float.html"') < bits.index("<figure")
+
+
+def test_words_that_a_page_replaces_must_be_there():
+    cell = new_markdown_cell("Other words.", id="surprise-title")
+    with pytest.raises(ValueError, match="cell surprise-title no longer says 'code that you run"):
+        substituted(cell, shipped.head_of("00"), None)
 
 
 def stored_pictures():
