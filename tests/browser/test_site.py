@@ -236,6 +236,46 @@ def test_the_tree_of_symptoms_leads_to_a_cause(open_page):
     expect(page.locator("#tree .end")).to_have_count(0)
 
 
+@pytest.mark.parametrize("place", [(), (0,)])
+def test_of_a_question_about_a_symptom_only_what_is_asked_is_bold(open_page, place):
+    page = open_page("symptoms", f"?walk={'.'.join(map(str, place))}")
+    asked = page.locator("#tree .asked")
+    expect(asked).to_have_text(re.compile(r"\?$"))
+    aside = page.locator("#tree .asked + p.how")
+    weights = [each.evaluate("each => getComputedStyle(each).fontWeight") for each in (asked, aside)]
+    assert weights == ["600", "400"]
+
+
+@pytest.mark.parametrize("name", ["glossary", "live"])
+def test_a_table_of_words_is_whole_on_a_phone(open_page, name):
+    page = open_page(name, width=390)
+    box = page.locator(".amp-scroll:has(table)")
+    assert box.evaluate("each => each.scrollWidth - each.clientWidth") == 0
+
+
+def test_a_solution_has_a_shadow_where_there_is_more_of_it(open_page):
+    page = open_page("03_loss_scaling", width=390)
+    code = page.locator("#cell-largest-safe-scale-card pre[aria-label='Source of the solution']")
+    assert "gradient" in code.evaluate("each => getComputedStyle(each).backgroundImage")
+
+
+# The top of what stands first in its line beside the top of a text of several lines.
+BESIDE = """(box) => [box.querySelector("input"), box].map((each) => each.getBoundingClientRect().top)"""
+
+
+def test_what_stands_before_a_text_of_several_lines_stands_at_the_first(open_page):
+    page = open_page("cards", width=390, has_touch=True)
+    page.get_by_role("button", name="Turn the card").click()
+    tick = page.locator("#card .answer li label").first
+    tick.evaluate("each => each.append(' and much more '.repeat(20))")
+    of_box, of_text = tick.evaluate(BESIDE)
+    assert of_box - of_text < 10
+    assert tick.locator("xpath=..").evaluate("each => getComputedStyle(each).listStyleType") == "none"
+    page = open_page("index", width=390, has_touch=True)
+    link = page.locator(".front details li > a").first
+    assert link.evaluate("each => getComputedStyle(each).display") == "inline"
+
+
 def test_an_error_is_explained_as_python_explains_it(open_page):
     page = open_page("explain")
     text = (

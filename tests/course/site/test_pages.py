@@ -23,6 +23,7 @@ from PIL import Image
 from amp_lessons import quizzes
 from amp_lessons._base.drawing.picture import with_caption, without_caption
 from amp_lessons.audit.explaining.message import all_messages
+from amp_lessons.course.clinic.symptoms import paths
 from amp_lessons.course.exercises import shelf
 from amp_lessons.course.lessons import shipped
 from amp_lessons.course.quizzes import Choice, Question
@@ -180,6 +181,11 @@ def test_a_page_does_not_speak_of_keys_and_buttons_that_it_does_not_have(site):
     assert "(the notebook has buttons, too, which train on" in text_of_cell(site, "03_loss_scaling", "scaler-play")
     bits = text_of_cell(site, "01_number_formats", "surprise")
     assert bits.index('href="float.html"') < bits.index("<figure")
+
+
+def test_each_question_about_a_symptom_ends_with_what_is_asked_or_with_an_aside():
+    asked = {question.text for path in paths() for question, _ in path.answered}
+    assert [each for each in asked if "?" not in each] == []
 
 
 def test_words_that_a_page_replaces_must_be_there():
