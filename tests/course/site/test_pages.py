@@ -178,7 +178,8 @@ def test_a_page_does_not_speak_of_keys_and_buttons_that_it_does_not_have(site):
     assert "Shift+Enter" not in text_of_cell(site, "00_start_here", "surprise-title")
     assert text_of_cell(site, "00_start_here", "how-to").partition(">")[2].strip() == "</div>"
     assert "lick a bit" not in text_of_cell(site, "01_number_formats", "first-bits")
-    assert "(the notebook has buttons, too, which train on" in text_of_cell(site, "03_loss_scaling", "scaler-play")
+    knobs = text_of_cell(site, "03_loss_scaling", "scaler-play")
+    assert "(the notebook has buttons, too, which train on" in knobs
     bits = text_of_cell(site, "01_number_formats", "surprise")
     assert bits.index('href="float.html"') < bits.index("<figure")
 
@@ -186,6 +187,12 @@ def test_a_page_does_not_speak_of_keys_and_buttons_that_it_does_not_have(site):
 def test_each_question_about_a_symptom_ends_with_what_is_asked_or_with_an_aside():
     asked = {question.text for path in paths() for question, _ in path.answered}
     assert [each for each in asked if "?" not in each] == []
+
+
+def test_in_lesson_03_no_comment_at_the_end_of_a_line_makes_it_long():
+    code = [each for each in shipped.parts_of("03")[0] if each["cell_type"] == "code"]
+    lines = "\n".join(shipped.source(each) for each in code[1:]).splitlines()
+    assert [line for line in lines if "  # " in line and len(line) > 70] == []
 
 
 def test_words_that_a_page_replaces_must_be_there():
