@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import base64
 import io
+import json
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -25,7 +26,7 @@ from amp_lessons.course.interview import drills
 from amp_lessons.course.lessons.fresh import taught
 from amp_lessons.course.lessons.shipped import Head
 from amp_lessons.course.quizzes import Choice, Question, question
-from amp_lessons.course.site.making import NARROW
+from amp_lessons.course.site.making import NARROW, RECORDED
 from amp_lessons.course.site.questions import question_html, questions_html
 from amp_lessons.course.views.base.code import code_html
 
@@ -120,8 +121,13 @@ def _showing(cell: NotebookNode, made: Markup, unseen: bool) -> NotebookNode:
 def _picture_to_file(output: NotebookNode, cell: NotebookNode, view: str, head: Head, shelf: Shelf) -> None:
     """Put a picture into a file, which is loaded when it comes into view; a live view goes around it.
 
-    Its caption stands below it, as text of the page; in the file it would stand once more.
+    Its caption stands below it, as text of the page; in the file it would stand once more. Where frames come,
+    both are of the run that made them.
     """
+    recorded = shelf.out / "frames" / f"{head.number}-{cell.id}{RECORDED}"
+    if recorded.exists():
+        output.data = json.loads(recorded.read_text("utf-8"))
+        recorded.unlink()
     name = f"pictures/{head.number}-{cell.id}.png"
     path = shelf.out / name
     path.parent.mkdir(parents=True, exist_ok=True)
