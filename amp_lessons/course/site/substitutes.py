@@ -91,7 +91,7 @@ _ON_PAGES = {
         )
     },
     ("01", "first-bits"): {
-        "Click a bit to flip it, choose another format, or type another number: ": "",
+        "Click a bit to flip it, choose another format, or type another number: **which": "**Which",
         " (By keyboard: the arrow keys move along the bits, space flips one.)": "",
     },
     ("03", "scaler-play"): {

@@ -93,7 +93,7 @@ def test_the_picture_of_a_live_view_is_of_the_run_that_made_its_frames(tmp_path)
     (tmp_path / "frames").mkdir()
     still = put_shown(view, "00-play-view", tmp_path / "frames")
     page = write_lesson(tmp_path, shipped.head_of("00"), {"play-view": still}).read_text("utf-8")
-    assert page.count("ms per training step: fp32 7, bf16 21 (300 %).") == 2, "below the picture, and as its alt"
+    assert page.count("fp32 7, bf16 21 (300 %).") == 2, "below the picture, and as its alt"
     assert "KiB saved for backward: fp32" not in page, "which the notebook stores"
     assert [file.name for file in (tmp_path / "frames").iterdir()] == ["00-play-view.js"]
 

@@ -177,7 +177,7 @@ def text_of_cell(site, name, cell):
 def test_a_page_does_not_speak_of_keys_and_buttons_that_it_does_not_have(site):
     assert "Shift+Enter" not in text_of_cell(site, "00_start_here", "surprise-title")
     assert text_of_cell(site, "00_start_here", "how-to").partition(">")[2].strip() == "</div>"
-    assert "lick a bit" not in text_of_cell(site, "01_number_formats", "first-bits")
+    assert "in three formats. <strong>Which of" in text_of_cell(site, "01_number_formats", "first-bits")
     knobs = text_of_cell(site, "03_loss_scaling", "scaler-play")
     assert "(the notebook has buttons, too, which train on" in knobs
     bits = text_of_cell(site, "01_number_formats", "surprise")
