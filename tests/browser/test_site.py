@@ -102,12 +102,22 @@ def test_the_picture_follows_keyboard_mouse_and_touch_and_the_address_follows_it
     assert chosen.locator("option:checked").text_content() == "bf16"
 
 
-def test_on_a_phone_the_picture_of_the_front_page_is_below_what_it_says(open_page):
-    page = open_page("index", width=390)
+@pytest.mark.parametrize("width", [320, 390, 1280])
+def test_the_front_page_says_between_slider_and_picture_whether_a_scale_is_safe(open_page, width):
+    page = open_page("index", width=width)
     slider, _, caption = live(page)
-    shown = (slider, caption, page.locator(".amp-live svg:visible"))
-    tops = [each.bounding_box()["y"] for each in shown]
-    assert tops == sorted(tops)
+    said, picture = page.locator(".amp-in-short"), page.locator(".amp-live svg:visible")
+    places = []
+    for key, words in (("Home", "✓ Safe"), ("End", "✗ Too far")):
+        slider.press(key)
+        expect(said).to_contain_text(words)
+        places.append([each.bounding_box()["y"] for each in (slider, said, picture)])
+    said.evaluate("each => { each.textContent = '✗ Not yet: too many vanish.'; }")  # the longest
+    places.append([each.bounding_box()["y"] for each in (slider, said, picture)])
+    assert places[0] == sorted(places[0])
+    assert places == 3 * places[:1], "nothing jumps"
+    assert picture.bounding_box()["y"] < caption.bounding_box()["y"]
+    assert page.get_by_text("More in the notebook").is_hidden()
 
 
 HATCHES = """() => [...document.querySelectorAll(".amp-live svg pattern")].map(({ id }) =>
@@ -120,6 +130,16 @@ def test_bars_have_their_hatches_whichever_drawing_is_shown(open_page, width):
     page = open_page("index", width=width)
     live(page)
     assert set(page.evaluate(HATCHES)) == {True}
+
+
+def test_what_lesson_03_says_of_bf16_its_view_shows_where_the_link_leads(open_page):
+    page = open_page("03_loss_scaling")
+    said = page.locator("#cell-bf16")
+    expect(said).to_contain_text("at a scale of 1 next to none vanish.")
+    said.get_by_role("link", name="Move the scale").click()
+    _, chosen, caption = live(page)
+    chosen.select_option("bf16")
+    expect(caption).to_contain_text(re.compile("Scale 2⁰: under 0.1 % of .* vanish"))
 
 
 @pytest.mark.parametrize("name", ["index", "03_loss_scaling", "symptoms", "search", "cards", "explain"])
@@ -224,6 +244,46 @@ def test_the_tree_of_symptoms_leads_to_a_cause(open_page):
     assert page.locator("#tree .end").inner_text() == said
     page.locator("#tree").get_by_role("button", name="Back").click()
     expect(page.locator("#tree .end")).to_have_count(0)
+
+
+@pytest.mark.parametrize("place", [(), (0,)])
+def test_of_a_question_about_a_symptom_only_what_is_asked_is_bold(open_page, place):
+    page = open_page("symptoms", f"?walk={'.'.join(map(str, place))}")
+    asked = page.locator("#tree .asked")
+    expect(asked).to_have_text(re.compile(r"\?$"))
+    aside = page.locator("#tree .asked + p.how")
+    weights = [each.evaluate("each => getComputedStyle(each).fontWeight") for each in (asked, aside)]
+    assert weights == ["600", "400"]
+
+
+@pytest.mark.parametrize("name", ["glossary", "live"])
+def test_a_table_of_words_is_whole_on_a_phone(open_page, name):
+    page = open_page(name, width=390)
+    box = page.locator(".amp-scroll:has(table)")
+    assert box.evaluate("each => each.scrollWidth - each.clientWidth") == 0
+
+
+def test_a_solution_has_a_shadow_where_there_is_more_of_it(open_page):
+    page = open_page("03_loss_scaling", width=390)
+    code = page.locator("#cell-largest-safe-scale-card pre[aria-label='Source of the solution']")
+    assert "gradient" in code.evaluate("each => getComputedStyle(each).backgroundImage")
+
+
+# The top of what stands first in its line beside the top of a text of several lines.
+BESIDE = """(box) => [box.querySelector("input"), box].map((each) => each.getBoundingClientRect().top)"""
+
+
+def test_what_stands_before_a_text_of_several_lines_stands_at_the_first(open_page):
+    page = open_page("cards", width=390, has_touch=True)
+    page.get_by_role("button", name="Turn the card").click()
+    tick = page.locator("#card .answer li label").first
+    tick.evaluate("each => each.append(' and much more '.repeat(20))")
+    of_box, of_text = tick.evaluate(BESIDE)
+    assert of_box - of_text < 10
+    assert tick.locator("xpath=..").evaluate("each => getComputedStyle(each).listStyleType") == "none"
+    page = open_page("index", width=390, has_touch=True)
+    link = page.locator(".front details li > a").first
+    assert link.evaluate("each => getComputedStyle(each).display") == "inline"
 
 
 def test_an_error_is_explained_as_python_explains_it(open_page):
@@ -331,6 +391,18 @@ def test_a_card_is_turned_graded_and_comes_back(open_page):
     expect(page.locator("#status")).to_contain_text("1 practised")
     page.reload()
     expect(page.locator("#status")).to_contain_text("1 practised")
+
+
+def test_a_card_that_is_turned_on_a_phone_stays_where_it_is_and_its_answer_is_read_next(open_page):
+    card = max(QUESTIONS, key=lambda each: len(each.answer_template))
+    page = open_page("cards", f"?card={card.id}", width=390)
+    question = page.locator("#card h3")
+    question.evaluate("each => each.scrollIntoView()")
+    before = question.bounding_box()
+    page.get_by_role("button", name="Turn the card").click()
+    expect(page.locator("#card .answer")).to_be_focused()
+    assert question.bounding_box() == before
+    assert page.get_by_role("button", name="good").bounding_box()["y"] > 900
 
 
 def test_the_front_page_is_light_with_its_frames(open_page, live_site):

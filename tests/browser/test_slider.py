@@ -45,5 +45,26 @@ def test_a_finger_moves_it_by_one_and_no_further_than_its_end(open_slider):
     assert min(more.bounding_box()[side] for side in ("width", "height")) >= 44
 
 
+@pytest.mark.parametrize(("across", "down", "value"), [(4, -300, 2), (-200, -4, 0)])
+def test_a_finger_that_scrolls_the_page_leaves_it_as_it_was(open_slider, across, down, value):
+    page = open_slider(viewport={"width": 390, "height": 844}, has_touch=True, is_mobile=True)
+    page.add_style_tag(content="body { height: 3000px; padding-top: 400px; }")
+    box = page.locator("input").bounding_box()
+    drag(page, box["x"] + 0.4 * box["width"], box["y"] + box["height"] / 2, across, down)
+    assert page.evaluate("[state.value, scrollY > 0]") == [value, value == 2]
+
+
+def drag(page, x, y, across, down):
+    """Put a finger down at a place, draw it so far in ten moves, and lift it."""
+    touch = page.context.new_cdp_session(page)
+    for part in range(11):
+        point = {"x": x + across * part / 10, "y": y + down * part / 10}
+        kind = "touchMove" if part else "touchStart"
+        touch.send("Input.dispatchTouchEvent", {"type": kind, "touchPoints": [point]})
+        page.wait_for_timeout(30)
+    touch.send("Input.dispatchTouchEvent", {"type": "touchEnd", "touchPoints": []})
+    page.wait_for_timeout(300)
+
+
 def test_a_mouse_sees_no_buttons(open_slider):
     assert open_slider().get_by_role("button").count() == 0

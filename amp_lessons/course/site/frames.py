@@ -12,7 +12,7 @@ from amp_lessons.course import views
 from amp_lessons.course.lessons import shipped
 from amp_lessons.course.lessons.shipped import Cell
 from amp_lessons.course.site.made import is_kept, made
-from amp_lessons.course.site.making import LIVE, NARROW
+from amp_lessons.course.site.making import LIVE, NARROW, RECORDED
 from amp_lessons.course.views.base.view import View
 
 # What asks something of a learner has no frames, and a check would take its time: such cells are not run.
@@ -34,7 +34,7 @@ def put_frames(number: str, kept: Path, out: Path, step: Callable[[str], None]) 
     if not cells:
         return {}
     folder = made(number, _asked(cells), kept, step)
-    for file in (*folder.glob("*.js"), *folder.glob(f"*{NARROW}")):
+    for file in (*folder.glob("*.js"), *folder.glob(f"*{NARROW}"), *folder.glob(f"{number}-*{RECORDED}")):
         shutil.copy(file, out)
     live: dict[str, str] = json.loads((folder / LIVE).read_text("utf-8"))
     return live

@@ -19,8 +19,9 @@ FIRST_PICTURE = ("03", "live-view")  # the loss scale, and what becomes of real 
 
 _FRONT = Markup(
     """<h1>Mixed precision training with PyTorch</h1>
-<section><p class="lead">These bars are gradients of a network in 16 bits. At a scale of 1 many become zero.
-<b>Move the slider until few do, and none overflow.</b></p>
+<section><p class="lead">These bars are gradients of a network in fp16, numbers of 16 bits. At a scale of
+1 many vanish; the <i>subnormal</i> ones lose digits. <b>Move the
+slider until few vanish, and none overflow.</b></p>
 {picture}
 <p><a href="{lesson}">Lesson {number} says what is to be seen here</a></p></section>
 <p>Mixed precision trains a network with 16-bit numbers where they are enough, and with 32-bit numbers where

@@ -16,6 +16,7 @@ from amp_lessons.course.site.made import PART, loaded
 
 LIVE = "live.json"  # for each cell with a view that is live, what of it stands still
 NARROW = ".narrow.png"  # how the file of a picture for phones ends
+RECORDED = ".json"  # and that of what a view showed at first, as a notebook stores it
 ANSWERS = "answers.json"  # question and answer by the id of a question, with numbers
 
 
@@ -62,7 +63,8 @@ def _make_frames(number: str, out: Path) -> None:
 def put_shown(result: object, name: str, out: Path) -> str | None:
     """Write the states of a view that a cell has shown, and return what of it stands still.
 
-    Of a picture, or of anything else, that is None; a narrow drawing is written where there is one.
+    Of a picture, or of anything else, that is None; a narrow drawing is written where there is one. Beside
+    its states stands what a view showed at first: what is measured differs from what the notebook stores.
     """
     from amp_lessons.course.site.freezing import freeze
     from amp_lessons.course.views.base.view import View
@@ -76,6 +78,7 @@ def put_shown(result: object, name: str, out: Path) -> str | None:
         return None
     for file, script in frozen.scripts.items():
         (out / file).write_text(script, "utf-8")
+    (out / f"{name}{RECORDED}").write_text(json.dumps(result.stored()), "utf-8")
     return frozen.still
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import base64
 import io
+import json
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -25,7 +26,7 @@ from amp_lessons.course.interview import drills
 from amp_lessons.course.lessons.fresh import taught
 from amp_lessons.course.lessons.shipped import Head
 from amp_lessons.course.quizzes import Choice, Question, question
-from amp_lessons.course.site.making import NARROW
+from amp_lessons.course.site.making import NARROW, RECORDED
 from amp_lessons.course.site.questions import question_html, questions_html
 from amp_lessons.course.views.base.code import code_html
 from amp_lessons.course.views.widgets.loss_curves import describe, loss_curve_picture
@@ -61,11 +62,11 @@ class Shelf:
 
 def substituted(cell: NotebookNode, head: Head, shelf: Shelf) -> NotebookNode:
     """Return a cell with what its page shows; pictures become files of their own."""
-    if cell.cell_type != "code":
-        cell.source = _IN_NOTEBOOK.sub(_in_notebook, cell.source)
-        return cell
-    if cell.metadata.get("jupyter", {}).get("source_hidden"):
+    is_of_a_notebook = (head.number, cell.id) == _HOW_TO_RUN_CELLS
+    if is_of_a_notebook or cell.metadata.get("jupyter", {}).get("source_hidden"):
         return nbformat.v4.new_markdown_cell("", id=cell.id)
+    if cell.cell_type != "code":
+        return _said_on_pages(cell, head)
     cell = taught(cell)
     named = _CALL.findall(cell.source)
     if named and named[-1] in _INSTEAD:
@@ -84,6 +85,36 @@ def substituted(cell: NotebookNode, head: Head, shelf: Shelf) -> NotebookNode:
     return cell
 
 
+_HOW_TO_RUN_CELLS = ("00", "how-to")
+# What a text says of a notebook's keys and clicks, and what a page says instead, by lesson and cell.
+_ON_PAGES = {
+    ("00", "surprise-title"): {
+        "code that you run. Click into the next cell, press Shift+Enter, and drag the slider that appears": (
+            "code. Drag the slider below the code"
+        )
+    },
+    ("01", "first-bits"): {
+        "Click a bit to flip it, choose another format, or type another number: **which": "**Which",
+        " (By keyboard: the arrow keys move along the bits, space flips one.)": "",
+    },
+    ("03", "scaler-play"): {
+        "Run the next cell. Turn the knobs, train on, inject an overflow.": (
+            "Turn the knobs (the notebook has buttons, too, which train on and inject an overflow)."
+        )
+    },
+}
+
+
+def _said_on_pages(cell: NotebookNode, head: Head) -> NotebookNode:
+    """Return a text as a page says it. Raises ValueError where words to replace are no longer there."""
+    for words, instead in _ON_PAGES.get((head.number, cell.id), {}).items():
+        if words not in cell.source:
+            raise ValueError(f"Lesson {head.number}, cell {cell.id} no longer says {words!r}")
+        cell.source = cell.source.replace(words, instead)
+    cell.source = _IN_NOTEBOOK.sub(_in_notebook, cell.source)
+    return cell
+
+
 def _showing(cell: NotebookNode, made: Markup, unseen: bool) -> NotebookNode:
     """Replace what a cell shows; its code stays ``unseen`` where a reader has nothing to learn from it."""
     cell.outputs = [nbformat.v4.new_output("display_data", {"text/html": made})]
@@ -94,8 +125,13 @@ def _showing(cell: NotebookNode, made: Markup, unseen: bool) -> NotebookNode:
 def _picture_to_file(output: NotebookNode, cell: NotebookNode, view: str, head: Head, shelf: Shelf) -> None:
     """Put a picture into a file, which is loaded when it comes into view; a live view goes around it.
 
-    Its caption stands below it, as text of the page; in the file it would stand once more.
+    Its caption stands below it, as text of the page; in the file it would stand once more. Where frames come,
+    both are of the run that made them.
     """
+    recorded = shelf.out / "frames" / f"{head.number}-{cell.id}{RECORDED}"
+    if recorded.exists():
+        output.data = json.loads(recorded.read_text("utf-8"))
+        recorded.unlink()
     name = f"pictures/{head.number}-{cell.id}.png"
     path = shelf.out / name
     path.parent.mkdir(parents=True, exist_ok=True)
@@ -152,7 +188,7 @@ def _around(picture: Markup, cell_id: str, view: str, head: Head, shelf: Shelf) 
         shelf.shown.append(Shown(head, cell_id, view, f"live. {still}"))
         return live_html(f"{head.number}-{cell_id}", picture)
     shelf.shown.append(Shown(head, cell_id, view, f"a picture: {_why_still(view)}"))
-    return picture + Markup('<p class="how">{}</p>').format(_HOW) + _ELSEWHERE.get(view, Markup())
+    return _ELSEWHERE.get(view, Markup()) + picture + Markup('<p class="how">{}</p>').format(_HOW)
 
 
 def live_html(frames: str, picture: Markup) -> Markup:

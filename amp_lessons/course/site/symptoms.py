@@ -33,7 +33,7 @@ def symptoms_page() -> Page:
 
 
 def symptoms_script() -> str:
-    """Return the script that brings the tree: a question is ``{asks, answers}``, an end ``{cause, …}``."""
+    """Return the script with the tree: a question is ``{asks, aside, answers}``, an end ``{cause, …}``."""
     return as_script("window.ampSymptoms", _node(SYMPTOMS))
 
 
@@ -45,7 +45,9 @@ def _node(at: SymptomQuestion | End) -> dict[str, object]:
             "lesson": lesson_link(at.lesson),
             "code": code_html(at.code, "Lines to run"),
         }
-    return {"asks": at.text, "answers": [[each.text, _node(each.then)] for each in at.answers]}
+    asked, mark, aside = at.text.rpartition("?")
+    answers = [[each.text, _node(each.then)] for each in at.answers]
+    return {"asks": asked + mark, "aside": aside.strip(), "answers": answers}
 
 
 def _ways_html() -> Markup:

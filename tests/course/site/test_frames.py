@@ -96,6 +96,19 @@ def test_a_picture_brings_its_narrow_drawing_to_its_page(tmp_path):
     assert "pictures/03-fails-run.png" in picture
 
 
+def test_the_picture_of_a_live_view_is_of_the_run_that_made_its_frames(tmp_path):
+    def cost(size):
+        return {"ms per training step": {"fp32": 7.0, "bf16": 7.0 * size}}
+
+    view = views.Play(cost, "batch size", [1, 3], start=3, measured=True)
+    (tmp_path / "frames").mkdir()
+    still = put_shown(view, "00-play-view", tmp_path / "frames")
+    page = write_lesson(tmp_path, shipped.head_of("00"), {"play-view": still}).read_text("utf-8")
+    assert page.count("fp32 7, bf16 21 (300 %).") == 2, "below the picture, and as its alt"
+    assert "KiB saved for backward: fp32" not in page, "which the notebook stores"
+    assert [file.name for file in (tmp_path / "frames").iterdir()] == ["00-play-view.js"]
+
+
 def test_the_widgets_scripts_are_functions_of_one_script():
     script = widget_scripts()
     assert "export" not in script

@@ -27,6 +27,7 @@ from amp_lessons.audit.explaining.message import all_messages
 from amp_lessons.audit.rules import ROWS
 from amp_lessons.audit.rules.rows import EXPLAINED_AT
 from amp_lessons.course.clinic import LOSS_CURVES
+from amp_lessons.course.clinic.symptoms import paths
 from amp_lessons.course.exercises import shelf
 from amp_lessons.course.lessons import shipped
 from amp_lessons.course.quizzes import Choice, Question
@@ -38,7 +39,7 @@ from amp_lessons.course.site.lesson import is_columns
 from amp_lessons.course.site.questions import behind_questions, question_html
 from amp_lessons.course.site.search import search_script
 from amp_lessons.course.site.shell import Page, html_of
-from amp_lessons.course.site.substitutes import ONLY_IN_NOTEBOOKS, captions
+from amp_lessons.course.site.substitutes import ONLY_IN_NOTEBOOKS, captions, substituted
 from amp_lessons.course.views.base.code import code_html
 from amp_lessons.formats import FORMATS
 from tests.course.site.sites import whole_site
@@ -178,6 +179,39 @@ def test_a_question_is_right_at_the_right_answer(pages):
     assert all(
         choice.why in each["data-said"] for each, choice in zip(buttons, question.choices, strict=True)
     )
+
+
+def text_of_cell(site, name, cell):
+    text = (site / f"{name}.html").read_text("utf-8")
+    return text.partition(f'id="cell-{cell}"')[2].partition('<div class="cell')[0]
+
+
+@pytest.mark.thorough
+def test_a_page_does_not_speak_of_keys_and_buttons_that_it_does_not_have(site):
+    assert "Shift+Enter" not in text_of_cell(site, "00_start_here", "surprise-title")
+    assert text_of_cell(site, "00_start_here", "how-to").partition(">")[2].strip() == "</div>"
+    assert "in three formats. <strong>Which of" in text_of_cell(site, "01_number_formats", "first-bits")
+    knobs = text_of_cell(site, "03_loss_scaling", "scaler-play")
+    assert "(the notebook has buttons, too, which train on" in knobs
+    bits = text_of_cell(site, "01_number_formats", "surprise")
+    assert bits.index('href="float.html"') < bits.index("<figure")
+
+
+def test_each_question_about_a_symptom_ends_with_what_is_asked_or_with_an_aside():
+    asked = {question.text for path in paths() for question, _ in path.answered}
+    assert [each for each in asked if "?" not in each] == []
+
+
+def test_in_lesson_03_no_comment_at_the_end_of_a_line_makes_it_long():
+    code = [each for each in shipped.parts_of("03")[0] if each["cell_type"] == "code"]
+    lines = "\n".join(shipped.source(each) for each in code[1:]).splitlines()
+    assert [line for line in lines if "  # " in line and len(line) > 70] == []
+
+
+def test_words_that_a_page_replaces_must_be_there():
+    cell = new_markdown_cell("Other words.", id="surprise-title")
+    with pytest.raises(ValueError, match="cell surprise-title no longer says 'code that you run"):
+        substituted(cell, shipped.head_of("00"), None)
 
 
 def stored_pictures():

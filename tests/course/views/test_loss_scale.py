@@ -86,7 +86,7 @@ def test_every_move_of_the_live_view_is_a_real_backward_pass(live, model, batch)
     for exponent in (0, 16, 40):
         live.exponent = exponent
         census = scaling.backward_at(model, batch, cross_entropy, 2.0**exponent)
-        assert live.caption == describe(census) + live.verdict(census)
+        assert live.caption == describe(census)
     assert "overflow" in live.caption
     assert "none overflow" not in live.caption
 
@@ -105,7 +105,7 @@ def test_the_live_view_sees_that_the_model_was_trained_on(live, model, batch):
     torch.nn.init.normal_(next(model.parameters()))
     live.exponent = 7
     census = scaling.backward_at(model, batch, cross_entropy, 2.0**7)
-    assert live.caption == describe(census) + live.verdict(census)
+    assert live.caption == describe(census)
 
 
 def test_what_cannot_be_run_at_all_is_raised(model, batch):
@@ -135,14 +135,13 @@ def test_zeros_and_infinities_of_the_true_gradient_are_told_apart():
     assert "1 were inf or nan" in describe(census)
 
 
-def test_where_a_scale_is_safe_it_says_so(live):
-    said = " This scale is safe: few vanish, and none overflow."
-    live.exponent = 12
-    assert live.caption.endswith(said)
-    live.exponent = 40
-    assert said not in live.caption
+def test_it_says_in_short_whether_a_scale_is_safe(live):
+    for exponent, said in ((12, "✓ Safe: few vanish."), (40, "✗ Too far: some overflow.")):
+        live.exponent = exponent
+        assert live.page.in_short == states.page_shown(live)["in_short"] == said
     half_vanish = scaling.census([torch.tensor([2.0**-30, 2.0**-10])])
-    assert live.verdict(half_vanish) == ""
+    assert live.verdict(half_vanish) == "✗ Not yet: too many vanish."
+    assert CensusView(torch.ones(1)).page.in_short == "", "the lesson asks there for no window"
 
 
 def test_the_caption_says_that_bars_of_few_are_drawn_taller():

@@ -1,6 +1,7 @@
 import pytest
 
 from amp_lessons.course.views import Play
+from tests.course.views.conftest import faults_for_a_phone
 
 
 def test_the_slider_shows_what_the_function_returned_when_the_view_was_made():
@@ -24,3 +25,17 @@ def test_bars_are_as_long_as_their_number_is_beside_the_first_and_leave_room_for
     assert bars_and_end(view) == ([1.0, 0.0], pytest.approx(1.4))
     view.value = 8
     assert bars_and_end(view) == ([1.0, 4.0], pytest.approx(5.6))
+
+
+def test_for_a_phone_the_panels_stand_one_below_the_other_with_nothing_cut():
+    def cost(size):
+        return {
+            "ms per training step": {"fp32": 31, "bf16": size},
+            "KiB saved for backward": {"fp32": 4400, "bf16": 2700},
+        }
+
+    for size in (3, 510):
+        narrow = Play(cost, "batch size", [3, 510], start=size).picture.narrow
+        assert list(faults_for_a_phone(narrow)) == []
+        above, below = (axes.bbox for axes in narrow.figure.axes)
+        assert above.y0 > below.y1

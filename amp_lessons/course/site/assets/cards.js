@@ -65,12 +65,13 @@
     const copy = card.section.cloneNode(true);
     copy.querySelector("h3").removeAttribute("id");
     const answer = copy.querySelector(".answer");
+    answer.tabIndex = -1;
     const grades = document.createElement("p");
     const turn = button("Turn the card", () => {
       answer.hidden = false;
       turn.hidden = true;
       grades.hidden = false;
-      grades.firstChild.focus();
+      answer.focus({ preventScroll: true }); // question and answer's beginning stay in sight
     });
     answer.hidden = grades.hidden = true;
     for (const name of Object.keys(GRADES)) grades.append(button(name, () => grade(card, name)), " ");

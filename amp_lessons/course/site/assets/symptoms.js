@@ -41,6 +41,7 @@
     }
     if (at.answers) {
       box.append(make("p", "asked", at.asks));
+      if (at.aside) box.append(make("p", "how", at.aside));
       at.answers.forEach(([text], place) => {
         const button = make("button", "amp-choice jupyter-button", text);
         button.type = "button";

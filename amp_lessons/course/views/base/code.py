@@ -12,8 +12,8 @@ from pygments.token import Comment, Keyword, Number, Operator, String, Token
 from amp_lessons._base.drawing.style import FIELD_COLOURS, GRID, INK, PAPER, PAPER_STYLE, QUIET
 
 _PRE_STYLE = (
-    f"margin:8px 0;padding:8px 12px;background:{PAPER};color:{INK};border:1px solid {GRID};border-radius:4px;"
-    "overflow-x:auto;white-space:pre;font-family:var(--jp-code-font-family,monospace);font-size:13px;line-height:1.45"
+    f"margin:8px 0;padding:8px 12px;background-color:{PAPER};color:{INK};border:1px solid {GRID};"
+    "border-radius:4px;overflow-x:auto;white-space:pre;font-family:var(--jp-code-font-family,monospace);font-size:13px;line-height:1.45"
 )
 
 

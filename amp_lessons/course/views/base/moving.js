@@ -2,14 +2,16 @@
 // is some text in an attribute, so that the picture keeps up with a slider.
 function render({ model, el }) {
   const figure = document.createElement("figure");
+  const inShort = document.createElement("p");
   const caption = document.createElement("figcaption");
   figure.className = "amp-picture";
   figure.style.margin = "0";
   caption.style.cssText = model.get("caption_style");
-  caption.setAttribute("aria-live", "polite");
+  inShort.className = "amp-in-short";
+  for (const each of [inShort, caption]) each.setAttribute("aria-live", "polite");
   figure.innerHTML = model.get("box");
   const drawing = figure.querySelector(".amp-scroll");
-  figure.append(caption);
+  figure.append(inShort, caption);
   el.append(figure);
 
   const move = () => {
@@ -34,9 +36,11 @@ function render({ model, el }) {
     for (const each of drawing.children) each.setAttribute("aria-label", model.get("alt"));
   };
   const speak = () => (caption.textContent = model.get("caption"));
-  const changes = { drawing: draw, outlines: move, alt: describe, caption: speak };
+  const judge = () => (inShort.textContent = model.get("in_short"));
+  const changes = { drawing: draw, outlines: move, alt: describe, caption: speak, in_short: judge };
   for (const [name, change] of Object.entries(changes)) model.on(`change:${name}`, change);
   draw();
+  judge();
   speak();
   return () => {
     for (const [name, change] of Object.entries(changes)) model.off(`change:${name}`, change);

@@ -40,6 +40,7 @@ class MovingPage(anywidget.AnyWidget):
     box = traitlets.Unicode(PAPER_STYLE + SCROLLING_BOX, read_only=True).tag(sync=True)
     outlines: Any = traitlets.Dict().tag(sync=True)
     caption = traitlets.Unicode().tag(sync=True)
+    in_short = traitlets.Unicode().tag(sync=True)
     alt = traitlets.Unicode().tag(sync=True)
     width = traitlets.Int().tag(sync=True)
     narrowest = traitlets.Int().tag(sync=True)
@@ -54,10 +55,10 @@ class MovingPage(anywidget.AnyWidget):
         self.for_phones = False
         self._drawn: tuple[Picture, bool] | None = None
 
-    def show(self, picture: Picture | None, caption: str, alt: str) -> None:
+    def show(self, picture: Picture | None, caption: str, alt: str, in_short: str = "") -> None:
         """Put picture and caption on the page, in one message; draw only what is not there yet."""
         with self.hold_sync():
-            self.caption, self.alt = caption, alt
+            self.caption, self.alt, self.in_short = caption, alt, in_short
             if picture is None:
                 return
             if self._drawn != (picture, self.for_phones):
@@ -69,6 +70,7 @@ class MovingPage(anywidget.AnyWidget):
 class MovingView(View):
     """A view whose picture follows a slider: its ``moving`` artists must be patches of straight lines."""
 
+    in_short = ""  # what is to be seen, in a few words on a line of their own
     _drawn: tuple[object, Any] | None = None
 
     def picture_of(self, what: object, draw: Callable[[], P]) -> P:
@@ -83,7 +85,7 @@ class MovingView(View):
 
     def turn_page(self) -> None:
         """Send the outlines and the caption."""
-        self._page.show(self.picture, self.caption, self.alt)
+        self._page.show(self.picture, self.caption, self.alt, self.in_short)
 
 
 def svg(picture: Picture, for_phones: bool = True) -> str:

@@ -30,6 +30,13 @@ function render({ model, el }) {
     model.save_changes();
   };
   input.addEventListener("input", move);
+  // A finger sets it where it touches, before it is known whether it scrolls the page: then it stays as it was.
+  let before;
+  input.addEventListener("pointerdown", () => (before = input.value));
+  input.addEventListener("pointercancel", () => {
+    input.value = before;
+    move();
+  });
   // For a finger, which does not meet one position among forty; who has a mouse has a keyboard, too.
   const step = (sign, words, by) => {
     const button = document.createElement("button");

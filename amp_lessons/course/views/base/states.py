@@ -181,6 +181,7 @@ def page_shown(view: View) -> State | None:
         "drawing": getattr(view.page, "drawing", "") or svg(view.picture),
         "outlines": outlines,
         "caption": view.caption,
+        "in_short": getattr(view, "in_short", ""),
         "alt": view.alt,
         "width": view.picture.size[0],
         "narrowest": view.picture.narrowest,

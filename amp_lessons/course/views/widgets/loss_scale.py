@@ -85,7 +85,8 @@ class _ScaleView(MovingView):
         census = functools.reduce(operator.add, by_layer.values())
         picture = self.picture_of((self.dtype, self.layer), lambda: CensusPicture(census))
         picture.update(census)
-        self.show(picture, describe(census) + self.verdict(census), mark=MEASURED_MARK)
+        self.in_short = self.verdict(census)
+        self.show(picture, describe(census), mark=MEASURED_MARK)
 
     def verdict(self, census: Census) -> str:
         """Return what is said of a scale beyond the numbers."""
@@ -137,10 +138,12 @@ class LossScaleView(_ScaleView):
         return self._probe.at(scale, dtype)
 
     def verdict(self, census: Census) -> str:
-        """Say so where the scale lies in the window of these gradients, as lesson 03 asks for it."""
-        lost = census.overflowed + census.nonfinite
-        is_safe = not lost and census.underflowed < 0.1 * census.at_stake
-        return " This scale is safe: few vanish, and none overflow." if is_safe else ""
+        """Say where the scale lies beside the window of these gradients, as lesson 03 asks for it."""
+        if census.overflowed:
+            return "✗ Too far: some overflow."
+        if census.underflowed >= 0.1 * census.at_stake:
+            return "✗ Not yet: too many vanish."
+        return "" if census.nonfinite else "✓ Safe: few vanish."
 
 
 def describe(census: Census) -> str:

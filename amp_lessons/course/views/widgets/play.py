@@ -89,22 +89,31 @@ def _in_words(bars: Mapping[str, float]) -> dict[str, str]:
 
 def _picture(panels: Panels) -> Picture:
     """Draw one panel for each quantity, whose name carries its unit, with a bar for each precision."""
+    return Picture(_figure(panels), narrow=lambda: Picture(_figure(panels, for_a_phone=True)))
+
+
+def _figure(panels: Panels, *, for_a_phone: bool = False) -> Figure:
+    """Draw the panels beside each other, or ``for_a_phone`` one below the other."""
+    rows, columns = (len(panels), 1) if for_a_phone else (1, len(panels))
+    height = 0.75 + 0.42 * max(len(bars) for bars in panels.values())
     with house_style():
-        figure = Figure(figsize=(9, 0.75 + 0.42 * max(len(bars) for bars in panels.values())))
-        every_axes = figure.subplots(1, len(panels), squeeze=False)[0]
-        figure.subplots_adjust(left=0.07, right=0.985, top=0.80, bottom=0.06, wspace=0.28)
+        figure = Figure(figsize=(3.5 if for_a_phone else 9, height * rows))
+        every_axes = figure.subplots(rows, columns, squeeze=False).flat
+        sides = {"left": 0.14 if for_a_phone else 0.07, "right": 0.985}
+        figure.subplots_adjust(**sides, top=1 - 0.2 / rows, bottom=0.06 / rows, wspace=0.28, hspace=0.35)
         for axes, (quantity, bars) in zip(every_axes, panels.items(), strict=True):
-            _draw_panel(axes, quantity, bars)
-    return Picture(figure)
+            _draw_panel(axes, quantity, bars, beside=1.6 if for_a_phone else 1.4)
+    return figure
 
 
-def _draw_panel(axes: Axes, quantity: str, bars: Mapping[str, float]) -> None:
+def _draw_panel(axes: Axes, quantity: str, bars: Mapping[str, float], beside: float) -> None:
+    """Draw bars; the axes are so many times as long as the longest, for the words at its end."""
     names, first = list(bars), next(iter(bars.values()))
     lengths = [value / first if first else 0.0 for value in bars.values()]
     axes.barh(names, lengths, color=[dtype_colour(name) for name in names], height=0.62)
     for place, (length, words) in enumerate(zip(lengths, _in_words(bars).values(), strict=True)):
         axes.text(length, place, f" {words}", va="center", color=INK)
-    axes.set_xlim(0, 1.4 * max(1.0, *lengths))
+    axes.set_xlim(0, beside * max(1.0, *lengths))
     axes.invert_yaxis()
     axes.set_title(quantity)
     axes.spines["bottom"].set_visible(False)
