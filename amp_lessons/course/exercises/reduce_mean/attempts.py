@@ -22,7 +22,9 @@ SECOND = "        send(sums[(rank + 1 - step) % world_size], after)\n"
 NEIGHBOURS = "after, before = (rank + 1) % world_size, (rank - 1) % world_size"
 
 wrong("in_the_dtype_given", "sent_in_half", "bf16", (FLOAT, "chunk.clone() for chunk in chunks"))
-wrong("sent_in_bf16", "sent_in_half", "it rounds what was added", (FIRST, FIRST.replace("],", "].bfloat16(),")))
+wrong(
+    "sent_in_bf16", "sent_in_half", "it rounds what was added", (FIRST, FIRST.replace("],", "].bfloat16(),"))
+)
 wrong("sums_handed_round_in_half", "sent_in_half", "fp16", (SECOND, SECOND.replace("],", "].half(),")))
 wrong(
     "in_fp64",
