@@ -145,9 +145,8 @@ def _ways_on(head: Head) -> Markup:
         way("prev", address(before.file), f"← {before.number} · {before.short_title}") if before else "",
         way("next", address(after.file), f"{after.number} · {after.short_title} →") if after else "",
     ]
-    return Markup('<nav class="ways-on" aria-label="Lessons before and after">{}</nav>').format(
-        Markup(" ").join(filter(None, ways))
-    )
+    nav = '<nav class="ways-on" aria-label="Lessons before and after">{}</nav>'
+    return Markup(f'<p id="answered" class="how"></p>{nav}').format(Markup(" ").join(filter(None, ways)))
 
 
 # --- what is live
