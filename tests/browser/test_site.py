@@ -191,6 +191,14 @@ def test_code_on_a_phone_keeps_its_lines_and_scrolls(open_page):
     assert page.evaluate("document.documentElement.scrollWidth") == 390
 
 
+def test_the_contents_at_the_side_mark_where_one_reads(open_page):
+    page = open_page("04_fp32_vs_amp")
+    for link in (page.locator(".contents ol a").nth(2), page.locator(".contents ul a").first):
+        link.click()
+        expect(link).to_have_attribute("aria-current", "true")
+        expect(page.locator(".contents [aria-current]")).to_have_count(1)
+
+
 def test_code_keeps_its_lines_on_a_wide_page_and_a_table_its_columns_on_a_phone(open_page):
     lines = open_page("04_fp32_vs_amp").evaluate(LINES)
     assert [(there, high) for there, high in lines if there != high] == []

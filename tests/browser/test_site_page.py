@@ -32,6 +32,7 @@ def test_a_question_is_answered_remembered_and_forgotten_and_nobody_is_kept_out(
         expect(asked.locator(".said")).to_contain_text("Your first answer, on ")
         expect(asked.locator(".said")).to_contain_text("Not quite.")  # the first one is kept
         expect(fold.locator("pre")).to_be_visible()
+        expect(page.locator("#answered")).to_contain_text("1 of ")
         assert keeps_out(page) == []
         page.locator("#forget").click()  # which loads the page anew
         expect(page.locator("#forget")).to_be_hidden()

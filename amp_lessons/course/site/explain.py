@@ -134,6 +134,6 @@ def _row(row: Row) -> Markup:
     return Markup("<p>In a report: {}.</p><p>What it costs: {}.</p>{}<p>{} explains it.</p>").format(
         prose.as_html(says),
         COSTS[row.costs],
-        Markup("<p><b>Cure.</b> {}</p>").format(prose.as_html(cure)) if cure else "",
+        Markup("<p><b>Cure:</b> {}.</p>").format(prose.as_html(cure.rstrip(":"))) if cure else "",
         lesson_link(row.lesson),
     )

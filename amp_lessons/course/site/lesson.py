@@ -61,7 +61,7 @@ def lesson_page(head: Head, shelf: Shelf) -> Page:
         title=f"{head.number} · {head.title}",
         body=opening
         + _READ
-        + _contents(core_html)
+        + _contents(core_html, Markup("").join(sections))
         + core_html
         + Markup("\n").join(sections)
         + _ways_on(head),
@@ -122,13 +122,17 @@ def headings(made: str) -> list[tuple[int, str, str]]:
     ]
 
 
-def _contents(core: str) -> Markup:
+def _contents(core: str, deeper: str) -> Markup:
+    listed = "<summary>In this lesson</summary><ol>{}</ol><p>Deeper</p><ul>{}</ul>"
+    folded = Markup(f'<details class="contents">{listed}</details>')
+    return folded.format(_headed(core), _headed(deeper)) if _headed(core) else Markup("")
+
+
+def _headed(made: str) -> Markup:
+    """List the second headings of a part of a page, as links."""
     item = Markup("<li>{}</li>").format
-    items = [item(link(f"#{id}", words)) for level, id, words in headings(core) if level == 2]
-    folded = Markup(
-        '<details class="contents"><summary>In the core of this lesson</summary><ol>{}</ol></details>'
-    )
-    return folded.format(Markup("").join(items)) if items else Markup("")
+    found = [(id, words.removeprefix("Deeper: ")) for level, id, words in headings(made) if level == 2]
+    return Markup("").join(item(link(f"#{id}", words)) for id, words in found)
 
 
 def _ways_on(head: Head) -> Markup:
@@ -141,9 +145,8 @@ def _ways_on(head: Head) -> Markup:
         way("prev", address(before.file), f"← {before.number} · {before.short_title}") if before else "",
         way("next", address(after.file), f"{after.number} · {after.short_title} →") if after else "",
     ]
-    return Markup('<nav class="ways-on" aria-label="Lessons before and after">{}</nav>').format(
-        Markup(" ").join(filter(None, ways))
-    )
+    nav = '<nav class="ways-on" aria-label="Lessons before and after">{}</nav>'
+    return Markup(f'<p id="answered" class="how"></p>{nav}').format(Markup(" ").join(filter(None, ways)))
 
 
 # --- what is live

@@ -89,13 +89,14 @@ def test_every_lesson_has_a_page(pages):
 
 
 @pytest.mark.thorough
-def test_a_lesson_s_contents_lead_to_the_second_headings_of_its_core(site):
+def test_a_lesson_s_contents_lead_to_its_second_headings_and_what_is_deeper(site):
     for head in shipped.heads():
-        text = (site / head.file.replace(".ipynb", ".html")).read_text("utf-8")
+        text = html.unescape((site / head.file.replace(".ipynb", ".html")).read_text("utf-8"))
         contents = text.partition('<details class="contents">')[2].partition("</details>")[0]
         linked = re.findall('<a href="#([^"]+)"', contents)
         assert len(linked) >= 2, head.file
         assert set(linked) <= set(re.findall('<h2[^>]* id="([^"]+)"', text)), head.file
+        assert {*re.findall('<summary><h2 id="([^"]+)"', text)} <= {*linked}, head.file
 
 
 @pytest.mark.thorough
@@ -354,7 +355,7 @@ def test_each_code_has_its_meaning_and_its_cure(site):
     text = html.unescape((site / "explain.html").read_text("utf-8"))
     told = {code: text.partition(f'id="code-{code}"')[2].partition("</section>")[0] for code in ROWS}
     assert not [code for code, row in ROWS.items() if html.unescape(as_html(row.says[0])) not in told[code]]
-    without = {code for code in told if "Cure." not in told[code]}
+    without = {code for code in told if "Cure:" not in told[code]}
     assert all(ROWS[code].seen_by == "check" for code in without), without
     assert "call scaler.unscale_(optimizer) before you clip" in told["clip_before_unscale"]
 

@@ -4,6 +4,13 @@
   "use strict";
   const answers = window.ampKeeping.read("answers");
 
+  const questions = [...document.querySelectorAll(".amp-quiz[data-question]")];
+  const count = () => {
+    const done = questions.filter((each) => Object.hasOwn(answers, each.dataset.question)).length;
+    const said = document.getElementById("answered");
+    if (said) said.textContent = done ? `${done} of ${questions.length} questions of this page are answered.` : "";
+  };
+
   const sign = (buttons, chosen) => {
     for (const button of buttons) {
       const right = button.dataset.right === "1";
@@ -26,6 +33,7 @@
     const keep = (button) => {
       if (Object.hasOwn(answers, id)) return "";
       answers[id] = { chosen: buttons.indexOf(button), at: new Date().toISOString().slice(0, 10) };
+      count();
       const isKept = window.ampKeeping.write("answers", answers);
       return isKept ? "" : " (This browser does not keep it.)";
     };
@@ -53,5 +61,6 @@
     said.append(again);
     unfold(id);
   };
-  document.querySelectorAll(".amp-quiz[data-question]").forEach(ask);
+  questions.forEach(ask);
+  count();
 })();

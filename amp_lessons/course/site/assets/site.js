@@ -41,6 +41,17 @@
     document.querySelector(".contents")?.setAttribute("open", ""); // it stands at the side, and covers nothing
   }
 
+  // Of the contents the last heading that has come to the top of the window is where a reader is.
+  const entries = [...document.querySelectorAll(".contents a")].map((link) => [
+    link, document.getElementById(decodeURIComponent(link.hash.slice(1))),
+  ]);
+  const mark = () => {
+    const above = entries.filter(([, heading]) => heading.getBoundingClientRect().top < 120);
+    for (const [link] of entries) link.removeAttribute("aria-current");
+    above.at(-1)?.[0].setAttribute("aria-current", "true");
+  };
+  addEventListener("scroll", mark, { passive: true });
+
   const kept = document.getElementById("kept");
   const forget = document.getElementById("forget");
   const say = () => {
