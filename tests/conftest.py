@@ -49,6 +49,14 @@ def seeded():
         torch.manual_seed(0)
 
 
+@pytest.fixture(autouse=True)
+def accelerate_forgets():
+    """Forget what accelerate was asked for: it keeps that for the process, where an audit reads it."""
+    yield
+    if state := sys.modules.get("accelerate.state"):
+        state.AcceleratorState._reset_state(reset_partial_state=True)
+
+
 @pytest.fixture(scope="module", autouse=True)
 def out_of_sight():
     """Take what files before this one imported, or left, out of the garbage collector's sight.

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from typing import Any
 
 import pytest
@@ -15,19 +14,6 @@ from amp_lessons import audit
 from tests.audit.plain_loops import mistakes
 
 pytestmark = pytest.mark.filterwarnings("ignore")
-
-
-@pytest.fixture(autouse=True)
-def accelerate_forgets():
-    """Forget what accelerate was asked for: it keeps that for the process, where an audit reads it."""
-    forget()
-    yield
-    forget()
-
-
-def forget() -> None:
-    if state := sys.modules.get("accelerate.state"):
-        state.AcceleratorState._reset_state(reset_partial_state=True)
 
 
 def check(train: Any) -> audit.Report:

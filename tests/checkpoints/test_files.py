@@ -46,16 +46,11 @@ def test_safetensors(tmp_path, dtype):
 @pytest.mark.slow
 def test_accelerates_folder(tmp_path):
     accelerate = pytest.importorskip("accelerate")
-    from accelerate.state import AcceleratorState
-
-    try:
-        accelerator = accelerate.Accelerator(cpu=True)
-        accelerator.prepare(model(), torch.optim.AdamW(model().parameters()))
-        accelerator.scaler = torch.amp.GradScaler("cpu", init_scale=512.0)
-        accelerator.scaler.scale(torch.ones(()))
-        accelerator.save_state(str(tmp_path))
-    finally:
-        AcceleratorState._reset_state(reset_partial_state=True)
+    accelerator = accelerate.Accelerator(cpu=True)
+    accelerator.prepare(model(), torch.optim.AdamW(model().parameters()))
+    accelerator.scaler = torch.amp.GradScaler("cpu", init_scale=512.0)
+    accelerator.scaler.scale(torch.ones(()))
+    accelerator.save_state(str(tmp_path))
     found = load_checkpoint(tmp_path)
     assert found.kind == "torch.amp"
     assert found.scaler["scale"] == 512.0

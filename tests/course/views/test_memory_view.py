@@ -29,7 +29,7 @@ def footprint(saved=(), peak=None, source=COMPUTED):
     return Footprint(400, 400, 800, tuple(saved), peak or {"parameters": 400}, "backward", (), source)
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture
 def view():
     return MemoryView(NETWORKS)
 

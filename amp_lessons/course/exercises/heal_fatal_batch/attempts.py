@@ -21,8 +21,9 @@ wrong(
     "exponentials_without_the_largest",
     "mask_leaks",
     "exponentials of them all were 0",
-    (FILL, "scores"),
+    (FILL, "scores.float()"),
     (WEIGHTS, "scores.exp() * allowed\n    weights = weights / (weights.sum(dim=-1, keepdim=True) + 1e-9)"),
+    (RETURN, "return weights.to(values.dtype) @ values"),
 )
 wrong(
     "minus_infinity",
