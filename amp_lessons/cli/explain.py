@@ -51,7 +51,7 @@ def _explain_code(code: str) -> int:
         return refuse(f"there is no finding {code!r}; {did_you_mean(code, ROWS)}", _UNKNOWN)
     row = ROWS[code]
     says, cure = row.says
-    print(f"{code}: {row.means}\n  {_who_sees(row)}\n  says: {says}")
+    print(f"{code}: {row.means}\n  {_who_sees(row)}" + (f"\n  says: {says}" if says else ""))
     print(f"  cure: {cure or 'it depends on what was seen'}\n  lesson: {row.lesson} explains it")
     return 0
 

@@ -7,6 +7,7 @@ finds is worded in that exercise's check, and has no row.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from functools import partial, wraps
@@ -34,7 +35,7 @@ class Row:
 
     ``seen_by`` says who can find it in somebody's training. Where an audit cannot, ``unseen`` says why: what
     it does not know, and a check does, which has asked for the training. ``costs`` is a key of ``COSTS``.
-    ``says`` are the words of a report, and its cure: … for what differs; the cure is empty where all does.
+    ``says`` are the words of a report, and its cure: … for what differs; empty where all does.
     """
 
     code: str
@@ -107,4 +108,4 @@ def _in_general(words: Callable[..., Worded]) -> Worded:
     """Return what is said of a mistake before anybody has made it."""
     needed = (each.name for each in signature(words).parameters.values() if each.default is Parameter.empty)
     says, cure = words(**dict.fromkeys(needed, _Open("…")))
-    return says, "" if cure == "…" else cure
+    return re.sub(r"^…: …$|^…[:;,] (and )?|: …$", "", says), "" if cure == "…" else cure

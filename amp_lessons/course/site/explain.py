@@ -131,8 +131,8 @@ def _told(message: Message) -> Markup:
 
 def _row(row: Row) -> Markup:
     says, cure = row.says
-    return Markup("<p>In a report: {}.</p><p>What it costs: {}.</p>{}<p>{} explains it.</p>").format(
-        prose.as_html(says),
+    return Markup("{}<p>What it costs: {}.</p>{}<p>{} explains it.</p>").format(
+        Markup("<p>In a report: {}.</p>").format(prose.as_html(says)) if says else "",
         COSTS[row.costs],
         Markup("<p><b>Cure:</b> {}.</p>").format(prose.as_html(cure.rstrip(":"))) if cure else "",
         lesson_link(row.lesson),
