@@ -188,8 +188,7 @@ class GradientBook:
                 new.unscaled, new.divided_by = True, before.divided_by  # both have their true size
             first = self.passes if before is None or before.applied else before.passes[0]
             new.passes = first, self.passes
-            left_over = before is not None and all(each in self._used for each in before.passes)
-            new.added_to = None if before is None else _added(before, new, line, left_over)
+            new.added_to = None if before is None else _added(before, new, line, self._used)
             if first != self.passes and gradient.dtype in HALF_DTYPES:
                 self._summed[id(parameter)] = gradient.dtype
             self._states[id(parameter)] = new
@@ -321,7 +320,7 @@ def _factor(before: Tensor, after: Tensor) -> float | None:
     return factor if bool(((factors - factor).abs() <= _SAME_FACTOR * abs(factor)).all()) else None
 
 
-def _added(before: _State, now: _State, line: Line, left_over: bool) -> Added | None:
+def _added(before: _State, now: _State, line: Line, used: Container[int]) -> Added | None:
     """Say what a gradient was added to, if it does not belong with it; or what was added to before."""
     if before.added_to is not None:
         return before.added_to
@@ -329,9 +328,10 @@ def _added(before: _State, now: _State, line: Line, left_over: bool) -> Added | 
         return Added(applied=True, line=line)
     two = before.scaled_by, now.scaled_by
     if all(two):
-        changed = two[0] != two[1] or before.generation != now.generation
         scalers = two if two[0] != two[1] else None
-        return Added(False, line, scalers, left_over=left_over) if changed else None
+        if scalers is None and before.generation == now.generation:
+            return None
+        return Added(False, line, scalers, left_over=all(each in used for each in before.passes))
     if now.scaled_by and before.unscaled:
         return Added(False, line)
     on = (now if before.scaled_by else before).unscaled_on
