@@ -11,7 +11,7 @@ import re
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from functools import partial, wraps
-from inspect import Parameter, signature
+from inspect import signature
 from typing import Any, Literal, ParamSpec
 
 from amp_lessons.audit.findings import Finding, FindingKind, Sighting
@@ -34,8 +34,8 @@ class Row:
     """One mistake: its ``code``, what that ``means`` in half a sentence, and the ``lesson`` that explains it.
 
     ``seen_by`` says who can find it in somebody's training. Where an audit cannot, ``unseen`` says why: what
-    it does not know, and a check does, which has asked for the training. ``costs`` is a key of ``COSTS``.
-    ``says`` are the words of a report, and its cure: … for what differs; empty where all does.
+    it does not know, and a check does, which has asked for the training. ``costs`` is a key of ``COSTS``,
+    ``words`` make what a report says of it.
     """
 
     code: str
@@ -44,7 +44,16 @@ class Row:
     seen_by: Literal["audit", "check", "both"]
     unseen: str
     costs: Cost
-    says: Worded
+    words: Callable[..., Worded]
+
+    @property
+    def says(self) -> Worded:
+        """The words of a report, and its cure: … for what differs; empty where all does."""
+        needed = (
+            name for name, each in signature(self.words).parameters.items() if each.default is each.empty
+        )
+        says, cure = self.words(**dict.fromkeys(needed, _Open("…")))
+        return re.sub(r"^…: …$|^…[:;,] (and )?|: …$", "", says), "" if cure == "…" else cure
 
 
 ROWS: dict[str, Row] = {}
@@ -83,7 +92,7 @@ def mistake(
     def enter(words: Callable[_P, Worded]) -> Callable[_P, Finding]:
         code = words.__name__
         seen_by: Literal["audit", "check", "both"] = "audit" if only_audit else "check" if unseen else "both"
-        ROWS[code] = Row(code, means, lesson, seen_by, unseen, costs, _in_general(words))
+        ROWS[code] = Row(code, means, lesson, seen_by, unseen, costs, words)
 
         @wraps(words)
         def finding(*args: _P.args, **kwargs: _P.kwargs) -> Finding:
@@ -102,10 +111,3 @@ class _Open(str):
 
     def __format__(self, spec: str) -> str:
         return "…"
-
-
-def _in_general(words: Callable[..., Worded]) -> Worded:
-    """Return what is said of a mistake before anybody has made it."""
-    needed = (each.name for each in signature(words).parameters.values() if each.default is Parameter.empty)
-    says, cure = words(**dict.fromkeys(needed, _Open("…")))
-    return re.sub(r"^…: …$|^…[:;,] (and )?|: …$", "", says), "" if cure == "…" else cure
