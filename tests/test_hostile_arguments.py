@@ -61,11 +61,10 @@ BATCH = (torch.ones(2, 2), torch.ones(2, 2))
 MODEL = nn.Linear(2, 2)
 MATRIX = torch.ones(2, 2)
 QUANTIZED = fp8.quantize(MATRIX, fp8.Cast())
-QUICK = {"device": "cpu", "seconds": 1e-9}
 
 
-def mean_error(outputs: Any, targets: Any) -> torch.Tensor:
-    return nn.functional.mse_loss(outputs, targets)
+def total(outputs: torch.Tensor, *_: torch.Tensor) -> torch.Tensor:
+    return outputs.sum()
 
 
 class Writer(nn.Module):
@@ -79,240 +78,6 @@ class Writer(nn.Module):
         return SimpleNamespace(past_key_values=[torch.ones(1, 1, input_ids.shape[1], 2)])
 
 
-# A good call of each public function, argument by argument: each is replaced in turn by what is hostile
-GOOD: dict[str, dict[str, Any]] = {
-    "formats.by_groups": {"weight": MATRIX, "bits": 4, "group": 2},
-    "formats.parse": {"text": "0.1", "float_format": FP16},
-    "formats.parse_whole": {"text": "8", "name": "The batch", "most": 10},
-    "formats.per_tensor": {"element": FP16},
-    "formats.product": {"a": MATRIX, "b": MATRIX, "operands": FP16, "accumulator": FP16},
-    "formats.product_errors": {
-        "a": MATRIX,
-        "b": MATRIX,
-        "operands": FP16,
-        "accumulator": FP16,
-        "inner_dimensions": [1, 2],
-    },
-    "formats.relative_error": {"approximate": MATRIX, "exact": MATRIX},
-    "formats.repeated_update": {"update": 0.1, "float_format": FP16, "steps": 3, "start": 1.0},
-    "formats.represent": {"value": 0.1, "float_format": FP16},
-    "formats.running_sum": {
-        "increments": MATRIX,
-        "float_format": FP16,
-        "method": "stochastic",
-        "start": 0.0,
-        "generator": torch.Generator(),
-    },
-    "formats.scaling_error": {"x": MATRIX, "scaled_format": formats.BLOCK_FORMATS["mxfp4"]},
-    "formats.side_by_side": {"value": 0.1, "float_formats": [FP16]},
-    "formats.tf32_product": {"a": MATRIX, "b": MATRIX},
-    "scaling.backward_at": {
-        "model": MODEL,
-        "batch": BATCH,
-        "loss_fn": mean_error,
-        "scale": 2.0,
-        "dtype": torch.float16,
-        "device_type": "cpu",
-    },
-    "scaling.backward_by_layer": {
-        "model": MODEL,
-        "batch": BATCH,
-        "loss_fn": mean_error,
-        "scale": 2.0,
-        "dtype": torch.float16,
-        "device_type": "cpu",
-    },
-    "scaling.census": {"gradients": MATRIX, "dtype": torch.float16, "scale": 2.0},
-    "scaling.gradients": {"model": MODEL, "batch": BATCH, "loss_fn": mean_error},
-    "scaling.make_scaler": {
-        "device_type": "cpu",
-        "init_scale": 2.0,
-        "growth_factor": 2.0,
-        "backoff_factor": 0.5,
-        "growth_interval": 2,
-    },
-    "scaling.parse_scale": {"text": "2^16"},
-    "measure.copy_rates": {"precision_name": "fp32", "sizes": [64], **QUICK},
-    "measure.decoding_of": {"model": Writer(), "context": 4},
-    "measure.fp32_products": {"tf32": False},
-    "measure.measure_memory": {
-        "model": MODEL,
-        "inputs": MATRIX,
-        "precision_name": "fp32",
-        "optimizer": torch.optim.AdamW,
-        "loss_fn": torch.sum,
-    },
-    "measure.operation_rates": {
-        "precision_name": "fp32",
-        "tokens": 4,
-        "width": 64,
-        "operations": ["addition"],
-        **QUICK,
-    },
-    "measure.optimizer_bytes": {
-        "optimizer": torch.optim.AdamW,
-        "parameters": list(MODEL.parameters()),
-        "device_type": "cuda",
-    },
-    "measure.precision": {"name": "fp16"},
-    "measure.precisions_on": {"device": "cpu"},
-    "measure.predict_bound": {
-        "model": MODEL,
-        "inputs": MATRIX,
-        "sheet": measure.GPUS["T4"],
-        "precision_name": "fp32",
-    },
-    "measure.predict_largest_batch": {
-        "model": MODEL,
-        "make_inputs": lambda batch: torch.ones(batch, 2),
-        "capacity_bytes": 1000,
-        "known_peaks": {},
-        "first": 1,
-    },
-    "measure.predict_memory": {
-        "model": MODEL,
-        "inputs": MATRIX,
-        "precision_name": "fp32",
-        "optimizer": torch.optim.AdamW,
-        "loss_fn": torch.sum,
-        "device_type": "cuda",
-    },
-    "measure.product_intensity": {"size": 8, "precision_name": "fp32"},
-    "measure.product_rate": {"size": 8, "precision_name": "fp32", **QUICK},
-    "measure.product_rates": {"precision_name": "fp32", "sizes": [8, 16], "longest_call_ms": 1.0, **QUICK},
-    "measure.roofline": {"device": "cpu", "precisions": ["fp32"], "seconds_per_point": 1e-9},
-    "measure.saved_activation_bytes": {
-        "model": MODEL,
-        "inputs": MATRIX,
-        "dtype": torch.float16,
-        "device_type": "cuda",
-    },
-    "measure.search_largest_batch": {"step": lambda batch: None, "largest": 4},
-    "measure.survey": {"device": "cpu", "precisions": ["fp32"], "seconds_per_point": 1e-9},
-    "measure.time_step": {
-        "fn": lambda: None,
-        "synchronize": lambda: None,
-        "warmup": 0,
-        "max_samples": 12,
-        **QUICK,
-    },
-    "measure.time_steps": {
-        "fns": {"a": lambda: None},
-        "synchronize": lambda: None,
-        "warmup": 0,
-        "max_samples": 12,
-        **QUICK,
-    },
-    "autocast.atlas": {"device_types": ("cuda", "cpu")},
-    "autocast.cuda_rules": {"device": "cpu"},
-    "autocast.differences": {"one": "cuda", "other": "cpu"},
-    "autocast.entries": {"device_type": "cuda"},
-    "autocast.explain": {"op": "softmax", "device_type": "cuda"},
-    "autocast.fake_copy": {"model": MODEL},
-    "autocast.fake_tensors": {},
-    "autocast.find_islands": {
-        "model": MODEL,
-        "inputs": MATRIX,
-        "dtype": torch.float16,
-        "device_type": "cuda",
-        "tolerance": 0.1,
-        "seconds": 60.0,
-    },
-    "autocast.in_fp32": {"model": MODEL, "names": [""]},
-    "autocast.operations": {"search": "soft", "rule": "fp32", "device_type": "cuda", "differing": True},
-    "autocast.policy": {"device_type": "cuda"},
-    "autocast.quick_products": {},
-    "autocast.record": {
-        "model": MODEL,
-        "inputs": MATRIX,
-        "device_type": "cuda",
-        "dtype": torch.float16,
-        "backward": lambda output: output.sum(),
-    },
-    "autocast.region": {"device_type": "cuda", "dtype": torch.float16, "device": "cpu"},
-    "fp8.accumulate": {"left": MATRIX, "right": MATRIX, "accumulation": fp8.FP32},
-    "fp8.convert": {
-        "model": nn.Sequential(nn.Linear(2, 2)),
-        "recipe": "mxfp8",
-        "keep": ("head",),
-        "engine": "auto",
-    },
-    "fp8.engines": {
-        "recipe": "mxfp8",
-        "device": "cpu",
-        "dtype": torch.float32,
-        "weight_dtype": torch.float32,
-    },
-    "fp8.fitting_exponent": {"tensor": MATRIX, "element": FP16},
-    "fp8.granularities": {"element": FP16},
-    "fp8.hadamard": {"size": 16},
-    "fp8.linear": {
-        "x": MATRIX,
-        "weight": MATRIX,
-        "bias": torch.ones(2),
-        "recipe": "mxfp8",
-        "history": fp8.AmaxHistory(2),
-        "engine": "auto",
-        "generator": torch.Generator(),
-        "layer": "",
-    },
-    "fp8.long_sums": {"longest": 32, "positive": True, "seed": 0},
-    "fp8.place": {"tensor": MATRIX, "cast": fp8.Cast()},
-    "fp8.place_by_hand": {"tensor": MATRIX, "element": FP16, "exponent": 3},
-    "fp8.quantize": {
-        "x": MATRIX,
-        "cast": fp8.Cast(stochastic=True),
-        "amax": torch.ones(1),
-        "generator": torch.Generator(),
-        "count": True,
-    },
-    "fp8.random_hadamard": {"x": MATRIX, "size": 2, "seed": 0},
-    "fp8.record": {},
-    "fp8.scaled_product": {
-        "left": QUANTIZED,
-        "right": QUANTIZED,
-        "accumulation": fp8.FP32,
-        "dtype": torch.float32,
-        "engine": "auto",
-    },
-    "fp8.scales": {"amax": torch.ones(1), "cast": fp8.Cast()},
-    "parallel.additions": {"ranks": 4, "algorithm": "ring"},
-    "parallel.communication": {
-        "model": MODEL,
-        "inputs": MATRIX,
-        "world_size": 2,
-        "strategy": "fsdp2",
-        "param_dtype": torch.bfloat16,
-        "reduce_dtype": torch.float32,
-        "units": [],
-        "plan": None,
-        "loss_fn": torch.sum,
-    },
-    "parallel.default_reduce_dtype": {},
-    "parallel.growth": {
-        "tensors": MATRIX,
-        "dtype": torch.float16,
-        "algorithm": "ring",
-        "op": "mean",
-        "ranks": [1, 2],
-    },
-    "parallel.memory_per_rank": {
-        "parameters": 100,
-        "world_size": 2,
-        "stage": "zero3",
-        "convention": "zero",
-        "gathered_parameters": 10,
-        "gathered_itemsize": 2,
-    },
-    "parallel.rank_gradients": {"ranks": 2, "elements": 4, "noise": 0.1, "seed": 0},
-    "parallel.reduce": {"tensors": MATRIX, "dtype": torch.float16, "algorithm": "ring", "op": "mean"},
-    "parallel.reduction": {"tensors": MATRIX, "dtype": torch.float16, "algorithm": "ring", "op": "mean"},
-    "parallel.run": {"fn": int, "world_size": 1, "timeout_s": 60.0, "threads_per_rank": 1},
-    "parallel.sent_bytes": {"collective": "all-reduce", "nbytes": 8, "ranks": 2},
-    "parallel.stop": {},
-}
-
-
 def public_functions() -> Iterator[tuple[str, Callable[..., Any]]]:
     for room in ROOMS:
         for name in room.__all__:
@@ -321,6 +86,109 @@ def public_functions() -> Iterator[tuple[str, Callable[..., Any]]]:
 
 
 FUNCTIONS = dict(public_functions())
+
+# What is a good value of an argument, by its name
+GOOD_VALUES: tuple[tuple[str, Any], ...] = (
+    ("a approximate b exact gradients increments inputs left right tensor tensors weight x", MATRIX),
+    ("accumulator element float_format operands", FP16),
+    ("float_formats", [FP16]),
+    ("scaled_format", formats.BLOCK_FORMATS["mxfp4"]),
+    ("accumulation", fp8.FP32),
+    ("cast", fp8.Cast(stochastic=True)),
+    ("history", fp8.AmaxHistory(2)),
+    ("amax", torch.ones(1)),
+    ("bias", torch.ones(2)),
+    ("generator", torch.Generator()),
+    ("model", MODEL),
+    ("batch", BATCH),
+    ("parameters", list(MODEL.parameters())),
+    ("backward loss_fn", total),
+    ("optimizer", torch.optim.AdamW),
+    ("sheet", measure.GPUS["T4"]),
+    ("dtype", torch.float16),
+    ("param_dtype", torch.bfloat16),
+    ("reduce_dtype weight_dtype", torch.float32),
+    ("device other", "cpu"),
+    ("device_type one", "cuda"),
+    ("device_types", ("cuda", "cpu")),
+    ("precision_name rule", "fp32"),
+    ("precisions", ["fp32"]),
+    ("known_peaks", {}),
+    ("plan", None),
+    ("units", []),
+    ("names", [""]),
+    ("keep", ("head",)),
+    ("inner_dimensions", [1, 2]),
+    ("operations", ["addition"]),
+    ("sizes", [64]),
+    ("fn step synchronize", lambda *_: None),
+    ("fns", {"a": lambda: None}),
+    ("make_inputs", lambda batch: torch.ones(batch, 2)),
+    ("algorithm", "ring"),
+    ("collective", "all-reduce"),
+    ("convention", "zero"),
+    ("engine", "auto"),
+    ("layer", ""),
+    ("method", "stochastic"),
+    ("name", "fp16"),
+    ("op", "mean"),
+    ("recipe", "mxfp8"),
+    ("search", "soft"),
+    ("stage", "zero3"),
+    ("strategy", "fsdp2"),
+    ("text", "0.1"),
+    ("count differing positive", True),
+    ("tf32", False),
+    ("longest_call_ms start", 1.0),
+    ("growth_factor init_scale scale", 2.0),
+    ("backoff_factor noise tolerance update value", 0.1),
+    ("seconds seconds_per_point", 1e-9),
+    ("timeout_s", 60.0),
+    ("seed warmup", 0),
+    ("first threads_per_rank", 1),
+    ("gathered_itemsize group growth_interval ranks world_size", 2),
+    ("exponent steps", 3),
+    ("bits context elements largest tokens", 4),
+    ("nbytes size", 8),
+    ("gathered_parameters most", 10),
+    ("max_samples", 12),
+    ("longest", 32),
+    ("width", 64),
+    ("capacity_bytes", 1000),
+)
+BY_NAME = {name: value for names, value in GOOD_VALUES for name in names.split()}
+
+# Where a function means something else by it
+ELSE: dict[str, dict[str, Any]] = {
+    "formats.parse_whole": {"text": "8", "name": "The batch"},
+    "scaling.backward_at": {"device_type": "cpu"},
+    "scaling.backward_by_layer": {"device_type": "cpu"},
+    "scaling.make_scaler": {"device_type": "cpu"},
+    "measure.decoding_of": {"model": Writer()},
+    "autocast.explain": {"op": "softmax"},
+    "autocast.find_islands": {"seconds": 60.0},
+    "fp8.convert": {"model": nn.Sequential(nn.Linear(2, 2))},
+    "fp8.engines": {"dtype": torch.float32},
+    "fp8.hadamard": {"size": 16},
+    "fp8.random_hadamard": {"size": 2},
+    "fp8.scaled_product": {"left": QUANTIZED, "right": QUANTIZED, "dtype": torch.float32},
+    "parallel.growth": {"ranks": [1, 2]},
+    "parallel.memory_per_rank": {"parameters": 100},
+    "parallel.run": {"fn": int, "world_size": 1},
+}
+# What the course's own callers hand on, and what is handed on to a model
+NOT_ASKED = {"args", "examples", "named_inputs", "norms", "options", "peak_of"}
+
+
+def good_call(name: str) -> dict[str, Any]:
+    """Return a good call of a public function, argument by argument."""
+    good = {**BY_NAME, **ELSE.get(name, {})}
+    return {
+        each: good[each] for each in inspect.signature(FUNCTIONS[name]).parameters if each not in NOT_ASKED
+    }
+
+
+GOOD = {name: good_call(name) for name in FUNCTIONS}
 
 
 def call(name: str, arguments: dict[str, Any]) -> None:
@@ -375,10 +243,6 @@ def quick(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         yield
-
-
-def test_every_public_function_is_asked() -> None:
-    assert set(GOOD) == set(FUNCTIONS)
 
 
 @pytest.mark.parametrize("name", [name for name in GOOD if name != "formats.tf32_product"])
