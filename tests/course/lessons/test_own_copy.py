@@ -41,6 +41,13 @@ def seen(folder):
 
 PICTURE = {"text/plain": ["A loss\n", "of 2.3"], "image/png": "iVBORw0KGgo="}
 VIEW = {"output_type": "execute_result", "execution_count": 1, "metadata": {}, "data": PICTURE}
+PRINTED = {"output_type": "stream", "name": "stdout", "text": ["12 ms on my GPU\n"]}
+# what the course once put where it now prints a line
+TO_COME = {
+    "output_type": "display_data",
+    "metadata": {"amp_lessons_to_come": True},
+    "data": {"text/markdown": "*Run this cell (Shift+Enter) to get a picture with controls.*"},
+}
 SHOWS_A_VIEW = notebook("views.LossScaleView(model)", outputs=[VIEW])
 
 
@@ -64,63 +71,42 @@ def copy(folder, source):
     return folder
 
 
-def test_the_first_visit_makes_a_copy(folder, source):
-    brought = lessons.bring(folder, source)
-    assert brought == lessons.Brought(folder, made=True)
+@pytest.fixture
+def view_copy(folder, source):
+    """A copy whose first lesson shows a view."""
+    (source / NAMES[0]).write_text(SHOWS_A_VIEW)
+    lessons.bring(folder, source)
+    return folder
+
+
+def test_the_first_visit_makes_a_copy_like_other_folders_of_the_learner(folder, source):
+    assert lessons.bring(folder, source) == lessons.Brought(folder, made=True)
     assert lessons.is_copy(folder)
     assert [said(folder / name) for name in NAMES] == [f"{name}, version 1" for name in NAMES]
     assert os.listdir(folder.parent) == ["my_lessons"]
+    (folder.parent / "other").mkdir()
+    assert folder.stat().st_mode == (folder.parent / "other").stat().st_mode
 
 
-def test_a_lesson_comes_with_nothing_run(folder, source):
-    printed = [{"output_type": "stream", "name": "stdout", "text": ["2.3\n"]}]
-    cells = [
-        *json.loads(SHOWS_A_VIEW)["cells"],
-        *json.loads(notebook("print(loss)", outputs=printed))["cells"],
-    ]
-    (source / NAMES[0]).write_text(json.dumps({**json.loads(SHOWS_A_VIEW), "cells": cells}))
-    lessons.bring(folder, source)
-    came = (folder / NAMES[0]).read_text()
-    assert "2.3" not in came
-    assert [cell["source"] for cell in json.loads(came)["cells"]] == [cell["source"] for cell in cells]
-    view, prints = (cell["outputs"] for cell in json.loads(came)["cells"])
-    assert view[0]["text"] == "Run this cell (Shift+Enter) to get a picture with controls."
-    assert len(view) == 1
-    assert prints == []
+def test_a_lesson_comes_with_nothing_run(view_copy):
+    (cell,) = json.loads((view_copy / NAMES[0]).read_text())["cells"]
+    assert cell["source"] == "views.LossScaleView(model)"
+    (line,) = cell["outputs"]
+    assert line["text"] == "Run this cell (Shift+Enter) to get a picture with controls."
 
 
-def test_what_earlier_versions_put_in_a_cell_that_was_not_run_is_nobodys_work(folder, source):
-    (source / NAMES[0]).write_text(SHOWS_A_VIEW)
-    lessons.bring(folder, source)
-    as_it_was = json.loads((folder / NAMES[0]).read_text())
-    data = {"text/markdown": "*Run this cell (Shift+Enter) to get a picture with controls.*"}
-    line = {"output_type": "display_data", "metadata": {"amp_lessons_to_come": True}, "data": data}
-    as_it_was["cells"][0]["outputs"] = [line]
-    (folder / NAMES[0]).write_text(json.dumps(as_it_was))
-    say(source, "version 2")
-    assert lessons.bring(folder, source).updated == (NAMES[0],)
-
-
-def test_what_assistants_are_asked_comes_once_and_stays_away_when_it_was_deleted(folder, source):
+def test_what_assistants_are_asked_comes_once_and_never_over_what_the_owner_has_done(
+    folder, source, tmp_path
+):
     lessons.bring(folder, source)
     asked = folder / "AGENTS.md"
     assert "leave the answer to the learner" in asked.read_text("utf-8")
     asked.unlink()
     lessons.bring(folder, source)
     assert not asked.exists()
-
-
-def test_what_assistants_are_asked_by_the_owner_of_a_folder_is_left_alone(folder, source):
-    folder.mkdir(parents=True)
-    (folder / "AGENTS.md").write_text("Mine.", "utf-8")
-    lessons.bring(folder, source)
-    assert (folder / "AGENTS.md").read_text("utf-8") == "Mine."
-
-
-def test_a_copy_can_be_read_by_those_who_may_read_other_folders_of_the_learner(copy):
-    other = copy.parent / "other"
-    other.mkdir()
-    assert copy.stat().st_mode == other.stat().st_mode
+    (tmp_path / "AGENTS.md").write_text("Mine.", "utf-8")
+    lessons.bring(tmp_path, source)
+    assert (tmp_path / "AGENTS.md").read_text("utf-8") == "Mine."
 
 
 def test_a_second_visit_changes_nothing(copy, source):
@@ -162,50 +148,61 @@ def test_the_third_version_replaces_the_second_unless_that_was_touched_too(copy,
     assert said(copy / "00_start_here.new-2.ipynb") == "version 4"
 
 
-def test_a_lesson_that_was_only_run_was_touched(copy, source):
-    shows = [{"output_type": "stream", "name": "stdout", "text": ["12 ms on my GPU\n"]}]
-    (copy / NAMES[0]).write_text(notebook(f"{NAMES[0]}, version 1", outputs=shows))
-    say(source, "version 2")
-    assert list(lessons.bring(copy, source).beside) == [NAMES[0]]
+def with_outputs(text, outputs):
+    """A notebook whose cells show something else, as JupyterLab writes it, with its kernel's version."""
+    content = json.loads(text)
+    content["metadata"]["language_info"] = {"version": "3.99"}
+    for cell in content["cells"]:
+        cell |= {"outputs": outputs(cell["outputs"]), "execution_count": None, "source": [cell["source"]]}
+    return json.dumps(content, indent=1) + "\n"
 
 
-def test_a_lesson_that_jupyterlab_only_wrote_in_its_own_way_was_not(copy, source):
-    as_stored = json.loads((copy / NAMES[0]).read_text())
-    as_stored["metadata"]["language_info"] = {"version": "3.99"}
-    as_stored["cells"][0] |= {"execution_count": None, "source": [as_stored["cells"][0]["source"]]}
-    (copy / NAMES[0]).write_text(json.dumps(as_stored, indent=1) + "\n")
+NOBODYS_WORK = {
+    "as JupyterLab writes it": lambda lines: [{**each, "text": [each["text"]]} for each in lines],
+    "cleared": lambda lines: [],
+    "of an earlier version": lambda lines: [TO_COME],
+}
+
+
+@pytest.mark.parametrize("outputs", NOBODYS_WORK.values(), ids=NOBODYS_WORK)
+def test_a_lesson_in_which_nothing_was_run_or_written_gives_way(view_copy, source, outputs):
+    lesson = view_copy / NAMES[0]
+    lesson.write_text(with_outputs(lesson.read_text(), outputs))
+    assert lessons.bring(view_copy, source) == lessons.Brought(view_copy)
     say(source, "version 2")
-    assert lessons.bring(copy, source).updated == (NAMES[0],)
+    assert lessons.bring(view_copy, source).updated == (NAMES[0],)
+
+
+LEARNERS = {
+    "view run": with_outputs(SHOWS_A_VIEW, lambda _: [VIEW]),
+    "printed": with_outputs(SHOWS_A_VIEW, lambda _: [PRINTED]),
+    **{text: text for text in ("", "no JSON", "[]", '{"cells": 3}')},
+}
+
+
+@pytest.mark.parametrize("text", LEARNERS.values(), ids=LEARNERS)
+def test_what_was_run_or_is_no_notebook_any_more_is_the_learners(view_copy, source, text):
+    (view_copy / NAMES[0]).write_text(text)
+    say(source, "version 2")
+    assert list(lessons.bring(view_copy, source).beside) == [NAMES[0]]
+    assert (view_copy / NAMES[0]).read_text() == text
+    assert lessons.reset(view_copy, source, "00").kept.read_text() == text
 
 
 # what the course's list says of SHOWS_A_VIEW where it was delivered as stored, before lessons came fresh
 DELIVERED_AS_STORED = "93dd806536ba452dfe825d29524bc461abe314affc470f463d5d7ba5ac9fe223"
 
 
-@pytest.fixture
-def view_copy(folder, source):
-    """A copy whose first lesson shows a view."""
-    (source / NAMES[0]).write_text(SHOWS_A_VIEW)
-    lessons.bring(folder, source)
-    return folder
-
-
-def test_an_untouched_copy_that_came_with_outputs_gives_way_to_a_fresh_one(view_copy, source):
-    (view_copy / NAMES[0]).write_text(SHOWS_A_VIEW)
+@pytest.mark.parametrize("was_run", [False, True])
+def test_a_copy_that_came_with_outputs_gives_way_to_a_fresh_one_unless_it_was_run(view_copy, source, was_run):
     own_list = view_copy / ".amp-lessons" / "delivered.json"
     own_list.write_text(json.dumps({**json.loads(own_list.read_text()), NAMES[0]: DELIVERED_AS_STORED}))
-    assert lessons.bring(view_copy, source) == lessons.Brought(view_copy, updated=(NAMES[0],))
-    assert "2.3" not in (view_copy / NAMES[0]).read_text()
+    (view_copy / NAMES[0]).write_text(SHOWS_A_VIEW.replace("2.3", "2.4") if was_run else SHOWS_A_VIEW)
+    brought = lessons.bring(view_copy, source)
+    assert (list(brought.beside), brought.updated) == (([NAMES[0]], ()) if was_run else ([], (NAMES[0],)))
+    assert ("2.4" in (view_copy / NAMES[0]).read_text()) == was_run
+    assert not any("2.3" in path.read_text() for path in view_copy.glob("*.ipynb"))
     assert lessons.bring(view_copy, source) == lessons.Brought(view_copy)
-
-
-def test_one_that_was_run_stays_and_the_fresh_one_is_beside_it(view_copy, source):
-    own_list = view_copy / ".amp-lessons" / "delivered.json"
-    own_list.write_text(json.dumps({**json.loads(own_list.read_text()), NAMES[0]: DELIVERED_AS_STORED}))
-    (view_copy / NAMES[0]).write_text(SHOWS_A_VIEW.replace("2.3", "2.4"))
-    (beside,) = lessons.bring(view_copy, source).beside.values()
-    assert "2.4" in (view_copy / NAMES[0]).read_text()
-    assert "2.3" not in beside.read_text()
 
 
 @pytest.mark.parametrize("touched", [True, False])
@@ -219,55 +216,11 @@ def test_a_version_that_differs_in_what_is_stored_alone_brings_nothing(view_copy
     assert seen(view_copy) == list(NAMES)
 
 
-def rewritten(notebook, outputs):
-    """Write a notebook as JupyterLab does: texts by lines, a count in each cell, the kernel's version."""
-    content = json.loads(notebook.read_text())
-    for cell in content["cells"]:
-        cell |= {"execution_count": None, "source": cell["source"].splitlines(keepends=True)}
-        cell["outputs"] = outputs(cell["outputs"])
-    content["metadata"]["language_info"] = {"version": "3.99"}
-    notebook.write_text(json.dumps(content, indent=1) + "\n")
-
-
-@pytest.mark.parametrize(
-    "outputs",
-    [
-        lambda lines: [{**each, "text": each["text"].splitlines(keepends=True)} for each in lines],
-        lambda lines: [],  # all outputs cleared
-    ],
-)
-def test_a_view_that_was_never_run_is_nobodys_work(view_copy, source, outputs):
-    rewritten(view_copy / NAMES[0], outputs)
-    assert lessons.bring(view_copy, source) == lessons.Brought(view_copy)
-    say(source, "version 2")
-    assert lessons.bring(view_copy, source).updated == (NAMES[0],)
-
-
-def test_a_view_that_was_run_is_the_learners(view_copy, source):
-    rewritten(view_copy / NAMES[0], lambda lines: [VIEW])
-    assert lessons.reset(view_copy, source, "00").kept is not None
-    rewritten(view_copy / NAMES[0], lambda lines: [VIEW])
-    say(source, "version 2")
-    assert list(lessons.bring(view_copy, source).beside) == [NAMES[0]]
-
-
-@pytest.mark.parametrize("content", ["", "no JSON", "[]", '{"cells": 3}'])
-def test_a_lesson_that_is_no_notebook_any_more_is_left_as_it_is(copy, source, content):
-    (copy / NAMES[0]).write_text(content)
-    say(source, "version 2")
-    assert list(lessons.bring(copy, source).beside) == [NAMES[0]]
-    assert (copy / NAMES[0]).read_text() == content
-
-
-def test_a_lesson_that_is_gone_comes_back(copy, source):
-    (copy / NAMES[1]).unlink()
-    assert lessons.bring(copy, source).added == (NAMES[1],)
-
-
-def test_a_new_lesson_comes_and_one_that_is_no_more_stays(copy, source):
+def test_what_is_gone_or_new_comes_and_what_is_no_more_stays(copy, source):
+    (copy / NAMES[2]).unlink()
     say(source, "new", "03_loss_scaling.ipynb")
     (source / NAMES[1]).unlink()
-    assert lessons.bring(copy, source).added == ("03_loss_scaling.ipynb",)
+    assert lessons.bring(copy, source).added == (NAMES[2], "03_loss_scaling.ipynb")
     assert (copy / NAMES[1]).exists()
 
 
@@ -343,25 +296,19 @@ def test_who_holds_the_lock_is_waited_for(copy, source, monkeypatch):
         lessons.bring(copy, source)
 
 
-def test_a_full_disk_leaves_what_was_there(copy, source, monkeypatch):
+def test_a_full_disk_leaves_what_was_there_and_no_half_of_a_new_copy(copy, source, monkeypatch, tmp_path):
+    def no_space(file):
+        raise OSError(28, "No space left on device")
+
     say(copy, "my work")
     say(source, "version 2")
-    monkeypatch.setattr(files.os, "fsync", _no_space)
-    with pytest.raises(OSError, match="No space left"):
-        lessons.bring(copy, source)
+    monkeypatch.setattr(files.os, "fsync", no_space)
+    for folder in (copy, tmp_path / "deep" / "new"):
+        with pytest.raises(OSError, match="No space left"):
+            lessons.bring(folder, source)
     assert said(copy / NAMES[0]) == "my work"
     assert seen(copy) == list(NAMES)
-
-
-def test_a_full_disk_leaves_no_half_of_a_new_copy(folder, source, monkeypatch):
-    monkeypatch.setattr(files.os, "fsync", _no_space)
-    with pytest.raises(OSError, match="No space left"):
-        lessons.bring(folder, source)
-    assert os.listdir(folder.parent) == []
-
-
-def _no_space(file):
-    raise OSError(28, "No space left on device")
+    assert os.listdir(tmp_path / "deep") == []
 
 
 def test_obstacles_are_named(tmp_path):
@@ -371,7 +318,7 @@ def test_obstacles_are_named(tmp_path):
 
 
 # What the process does that is killed: the module alone, without PyTorch, so that it starts quickly.
-KILLED_AT = """
+ACTING = """
 import os, signal, sys
 from pathlib import Path
 from amp_lessons import lessons
@@ -384,23 +331,23 @@ def count(event, arguments):
             os.kill(os.getpid(), signal.SIGKILL)
 sys.addaudithook(count)
 {act}
-print("finished", left)
 """
 BRING = "lessons.bring(Path(sys.argv[2]), Path(sys.argv[3]))"
 RESET = "lessons.reset(Path(sys.argv[2]), Path(sys.argv[3]), '00')"
+NEVER = 10**6
 
 
-def killed(act, at, folder, source):
-    """Run ``act`` and kill it before the file event of number ``at``; False if there were no more of them."""
-    script = KILLED_AT.format(act=act)
-    done = subprocess.run(
-        [sys.executable, "-c", script, str(at), str(folder), str(source)],
-        capture_output=True,
-        text=True,
-        env={**os.environ, "PYTHONPATH": str(Path(lessons.__file__).parents[3])},
-    )
-    assert done.returncode in (0, -signal.SIGKILL), done.stderr
-    return done.returncode != 0
+def acting(act, at, folder, source):
+    """Start a process that is killed before the file event of number ``at``."""
+    command = [sys.executable, "-c", ACTING.format(act=act), *map(str, (at, folder, source))]
+    return subprocess.Popen(command, env={**os.environ, "PYTHONPATH": str(Path(lessons.__file__).parents[3])})
+
+
+def killed(*what):
+    """Whether ``act`` was killed; False if there were no more file events."""
+    ended = acting(*what).wait()
+    assert ended in (0, -signal.SIGKILL)
+    return ended != 0
 
 
 needs_kill = pytest.mark.skipif(not hasattr(signal, "SIGKILL"), reason="no kill -9 here")
@@ -466,10 +413,7 @@ def test_what_another_process_finishes_meanwhile_is_no_error(folder, source):
 
 @pytest.mark.slow
 def test_four_at_once_make_one_whole_copy(folder, source):
-    script = f"import sys\nfrom pathlib import Path\nfrom amp_lessons import lessons\n{BRING}"
-    command = [sys.executable, "-c", script, "0", str(folder), str(source)]
-    env = {**os.environ, "PYTHONPATH": str(Path(lessons.__file__).parents[3])}
-    running = [subprocess.Popen(command, env=env) for _ in range(4)]
+    running = [acting(BRING, NEVER, folder, source) for _ in range(4)]
     assert [each.wait() for each in running] == [0] * 4
     assert seen(folder) == list(NAMES)
     assert os.listdir(folder.parent) == ["my_lessons"]
