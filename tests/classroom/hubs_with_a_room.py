@@ -6,9 +6,10 @@ import json
 import os
 import secrets
 import sys
+import time
 import urllib.error
 import urllib.request
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -90,9 +91,8 @@ class Hub:
         self, method: str, path: str, content: Any = None, token: str | None = None, **headers: str
     ) -> Reply:
         """Ask the room as a kernel does."""
-        if token is not None:
-            headers["Authorization"] = f"token {token}"
-        return ask(method, self.straight + path, content, headers)
+        given = {} if token is None else {"Authorization": f"token {token}"}
+        return ask(method, self.straight + path, content, headers | given)
 
     def learner(self, login: str, name: str | None = None) -> str:
         """Have a learner join, and return their token."""
@@ -135,6 +135,15 @@ def environment() -> dict[str, str]:
     """Return an environment in which the package under test is found, and no other hub is."""
     kept = {name: value for name, value in os.environ.items() if not name.startswith("JUPYTERHUB_")}
     return {**kept, "PYTHONPATH": os.pathsep.join(filter(None, [str(REPOSITORY), kept.get("PYTHONPATH")]))}
+
+
+def wait_for(condition: Callable[[], Any], what: str = "it", seconds: float = 60) -> Any:
+    """Ask until the answer is true, and return it."""
+    until = time.monotonic() + seconds
+    while not (answer := condition()):
+        assert time.monotonic() < until, f"waited {seconds} s for {what}"
+        time.sleep(0.05)
+    return answer
 
 
 def answers(hub: Hub) -> bool:

@@ -14,9 +14,11 @@ PATIENTS = [each.id for each in clinic.patients()]
 
 def few(variants: int) -> Work:
     """Make work of which there are only so many variants."""
-    return Work(
-        "few", "few", "00", lambda seed: Variant(seed, str(seed % variants), (f"answer {seed}",), ("task",))
-    )
+
+    def drawn(seed: int) -> Variant:
+        return Variant(seed, str(seed % variants), (f"answer {seed}",), ("task",))
+
+    return Work("few", "few", "00", drawn)
 
 
 def tasks(handed) -> list[str]:
@@ -81,9 +83,8 @@ def test_the_answers_are_those_of_the_variant():
 
     eight = groups.hand_out(groups.work("drills"), 1, seed=5)[0].variant
     drawn = interview.drills(eight.seed, 8)
-    assert list(eight.answers) == [
-        f"{i}. {each.question.choices[each.right].text}" for i, each in enumerate(drawn, 1)
-    ]
+    right = [each.question.choices[each.right].text for each in drawn]
+    assert list(eight.answers) == [f"{i}. {text}" for i, text in enumerate(right, 1)]
 
 
 def test_the_command_prints_the_same_again_and_says_what_has_no_variants(capsys):

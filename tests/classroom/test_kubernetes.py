@@ -47,15 +47,9 @@ def test_sizes_follow_from_what_was_measured():
     memory = VALUES["singleuser"]["memory"]
     assert memory["guarantee"] == f"{sizes.guarantee_mib(sizes.EVERYDAY)}M"
     assert memory["limit"] == f"{sizes.limit_mib(sizes.EVERYDAY)}M"
-    (hungry,) = (
-        entry["kubespawner_override"]
-        for entry in VALUES["singleuser"]["profileList"]
-        if "kubespawner_override" in entry
-    )
-    assert hungry == {
-        "mem_guarantee": f"{sizes.guarantee_mib(sizes.HUNGRY)}M",
-        "mem_limit": f"{sizes.limit_mib(sizes.HUNGRY)}M",
-    }
+    (hungry,) = (each for each in VALUES["singleuser"]["profileList"] if "kubespawner_override" in each)
+    needs = {"mem_guarantee": sizes.guarantee_mib(sizes.HUNGRY), "mem_limit": sizes.limit_mib(sizes.HUNGRY)}
+    assert hungry["kubespawner_override"] == {name: f"{mib}M" for name, mib in needs.items()}
 
 
 def test_nobody_comes_in_by_a_name_alone():
@@ -70,7 +64,6 @@ def test_image_and_chart_are_of_one_version_of_jupyterhub():
 
 
 def test_the_image_starts_servers_as_the_hub_here_does():
-    assert "cp classroom/jupyterhub/begin.sh classroom/jupyterhub/in_the_kernel.py /opt/" in (
-        FOLDER / "Dockerfile"
-    ).read_text("utf-8")
+    copied = "cp classroom/jupyterhub/begin.sh classroom/jupyterhub/in_the_kernel.py /opt/"
+    assert copied in (FOLDER / "Dockerfile").read_text("utf-8")
     assert VALUES["singleuser"]["cmd"][:2] == ["/bin/sh", "/opt/begin.sh"]

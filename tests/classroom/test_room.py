@@ -6,14 +6,13 @@ import contextlib
 import os
 import subprocess
 import sys
-import time
 from concurrent.futures import ThreadPoolExecutor
 
 import psutil
 import pytest
 
 from amp_lessons import classroom, exercises, quizzes, views
-from tests.classroom.hubs_with_a_room import REPOSITORY, environment, running_hub
+from tests.classroom.hubs_with_a_room import REPOSITORY, environment, running_hub, wait_for
 from tools.ports import free_port
 
 pytest.importorskip("jupyterhub")
@@ -54,9 +53,8 @@ def test_no_token_a_wrong_one_and_one_for_something_else_are_refused(hub, board,
     before = board()
     assert hub.ask(method, path, content).status in (401, 403)
     assert hub.ask(method, path, content, token="0" * 32).status == 403
-    assert (
-        hub.ask(method, path, content, token=hub.token("eve", scopes=["users:activity!user"])).status == 403
-    )
+    other = hub.token("eve", scopes=["users:activity!user"])
+    assert hub.ask(method, path, content, token=other).status == 403
     assert hub.ask(method, path + "?token=" + hub.token("eve"), content).status in (401, 403)
     assert board() == before
 
@@ -68,10 +66,7 @@ def test_a_token_that_expired_or_was_taken_back_is_refused_at_once(hub):
     assert hub.ask("PUT", VOTE, {"choice": 0}, taken).status == 200
     hub.revoke("lee", taken)
     assert hub.ask("PUT", VOTE, {"choice": 1}, taken).status == 403
-
-
-def test_a_token_of_a_service_is_nobodys_vote(hub):
-    assert hub.ask("PUT", "api/me", {}, hub.admin).status == 403
+    assert hub.ask("PUT", "api/me", {}, hub.admin).status == 403, "a service's token is nobody's vote"
 
 
 def test_no_request_can_name_another_learner(hub, board):
@@ -146,14 +141,6 @@ def kernel(hub, monkeypatch):
     classroom._close()
 
 
-def wait_for(condition, seconds=60):
-    deadline = time.monotonic() + seconds
-    while not (found := condition()):
-        assert time.monotonic() < deadline
-        time.sleep(0.05)
-    return found
-
-
 def test_a_kernel_takes_part_from_joining_to_leaving(hub, board, teacher, kernel):
     joined = classroom.join(name="Grace")
     assert joined.takes_part
@@ -200,21 +187,12 @@ def test_nothing_that_learners_do_is_written_down(hub):
         assert not found, f"{path} holds {found}"
 
 
-def test_a_room_whose_hub_is_killed_ends(tmp_path):
-    hub = subprocess.Popen(
-        [sys.executable, "-c", _STARTS_A_ROOM],
-        cwd=REPOSITORY,
-        env={
-            **environment(),
-            "JUPYTERHUB_SERVICE_URL": f"http://127.0.0.1:{free_port()}",
-            "JUPYTERHUB_SERVICE_PREFIX": "/services/room/",
-            "JUPYTERHUB_SERVICE_NAME": "room",
-            "JUPYTERHUB_API_TOKEN": "none",
-            "JUPYTERHUB_CLIENT_ID": "service-room",
-        },
-        stdout=subprocess.PIPE,
-        text=True,
-    )
+def test_a_room_whose_hub_is_killed_ends():
+    service = {"URL": f"http://127.0.0.1:{free_port()}", "PREFIX": "/services/room/", "NAME": "room"}
+    named = {f"JUPYTERHUB_SERVICE_{name}": value for name, value in service.items()}
+    env = {**environment(), **named, "JUPYTERHUB_API_TOKEN": "none", "JUPYTERHUB_CLIENT_ID": "service-room"}
+    command = [sys.executable, "-c", _STARTS_A_ROOM]
+    hub = subprocess.Popen(command, cwd=REPOSITORY, env=env, stdout=subprocess.PIPE, text=True)
     room = psutil.Process(int(hub.stdout.readline()))
     hub.kill()
     hub.wait()

@@ -12,6 +12,7 @@ import pytest
 
 from amp_lessons import classroom, clinic, exercises, quizzes, views
 from amp_lessons.course.classroom import wire
+from tests.classroom.hubs_with_a_room import wait_for
 
 TOKEN = "the-hubs-own-token"
 
@@ -30,6 +31,15 @@ class Room(ThreadingHTTPServer):
     @property
     def url(self):
         return f"http://127.0.0.1:{self.server_port}"
+
+    @property
+    def paths(self):
+        return [path for _, path, _, _ in self.heard]
+
+    def end(self):
+        self.hold.set()
+        self.shutdown()
+        self.server_close()
 
 
 class _Handler(BaseHTTPRequestHandler):
@@ -59,19 +69,7 @@ def room(monkeypatch):
     yield room
     room.hold.set()
     classroom._close()
-    room.shutdown()
-    room.server_close()
-
-
-def wait_for(condition, seconds=30):
-    deadline = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < deadline
-        time.sleep(0.01)
-
-
-def paths(room):
-    return [path for _, path, _, _ in room.heard]
+    room.end()
 
 
 def check_solved():
@@ -128,16 +126,15 @@ def test_what_is_sent_is_the_answer_and_the_solved_exercise_and_no_more(room):
 
 def test_a_question_that_was_drawn_stays_in_the_notebook(room):
     classroom.join()
-    drawn = quizzes.Question(
-        "scaling.floor", "Another?", (quizzes.Choice("a", "b", True), quizzes.Choice("c", "d"))
-    )
+    choices = quizzes.Choice("a", "b", True), quizzes.Choice("c", "d")
+    drawn = quizzes.Question("scaling.floor", "Another?", choices)
     views.Quiz(drawn).choose("a")
     diagnoses = clinic.patients()[0].diagnoses
     choices = tuple(quizzes.Choice(each.text, each.because, each.right) for each in diagnoses)
     views.Quiz(quizzes.Question(clinic.patients()[0].id, "?", choices)).choose("a")
     choose()
     wait_for(lambda: len(room.heard) == 2)
-    assert paths(room) == ["me", "predictions/scaling.floor"]
+    assert room.paths == ["me", "predictions/scaling.floor"]
 
 
 def test_a_room_that_does_not_answer_delays_nothing(room):
@@ -163,13 +160,12 @@ def test_a_room_that_is_gone_is_mentioned_once_and_hears_all_when_it_is_back(roo
     said.append(choose("scaling.growth"))
     wait_for(lambda: len(room.heard) == 5)
     assert [classroom.UNREACHABLE in each for each in said] == [False, True, False]
-    assert sorted(paths(room)[-2:]) == ["predictions/scaling.floor", "predictions/scaling.growth"]
+    assert sorted(room.paths[-2:]) == ["predictions/scaling.floor", "predictions/scaling.growth"]
 
 
 def test_a_check_passes_and_says_so_when_nobody_listens(room):
     classroom.join()
-    room.shutdown()
-    room.server_close()
+    room.end()
     choose()
     wait_for(lambda: classroom._outbox._to_say)
     report = check_solved()
@@ -188,7 +184,7 @@ def test_when_the_class_is_over_that_is_said_once_and_nothing_more_is_sent(room,
     wait_for(lambda: classroom._outbox.closed and classroom._outbox._to_say)
     assert classroom.OVER in choose("scaling.growth")
     assert classroom.OVER not in choose("scaling.growth")
-    assert paths(room) == ["me", "predictions/scaling.floor"]
+    assert room.paths == ["me", "predictions/scaling.floor"]
 
 
 def test_a_room_that_hears_too_much_is_asked_again_later(room, monkeypatch):
@@ -214,7 +210,7 @@ def test_the_token_follows_no_redirection_and_no_proxy(room, monkeypatch):
     monkeypatch.setenv("http_proxy", "http://127.0.0.1:9")
     room.statuses["me"] = [302]
     assert not classroom.join().takes_part
-    assert paths(room) == ["me"]
+    assert room.paths == ["me"]
 
 
 def test_what_the_room_refuses_is_said_in_words(room):
@@ -231,4 +227,4 @@ def test_to_leave_a_room_that_does_not_answer_sends_nothing_more(room):
     room.statuses["me"] = [500]
     assert "could not be told" in classroom.leave().message
     choose()
-    assert paths(room) == ["me", "me"]
+    assert room.paths == ["me", "me"]

@@ -57,10 +57,8 @@ def log_in(context, hub, login):
     page.on("dialog", lambda dialog: (page.heard.append(dialog.message), dialog.dismiss()))
     page.on("pageerror", lambda error: page.heard.append(str(error)))
     page.on("console", lambda said: page.heard.append(said.text))
-    page.on(
-        "request",
-        lambda asked: page.heard.append(asked.url) if not asked.url.startswith(hub.page[:17]) else 0,
-    )
+    ours = hub.page[:17]
+    page.on("request", lambda asked: None if asked.url.startswith(ours) else page.heard.append(asked.url))
     page.goto(hub.page)
     assert "/hub/login" in page.url, "nobody sees the page without logging in"
     page.fill("#username_input", login)
@@ -136,8 +134,10 @@ def test_bars_follow_the_votes_and_the_right_answer_waits_for_the_teacher(hub, o
     right = next(i for i, each in enumerate(QUESTION.choices) if each.right)
     for page in (of_teacher, of_learner):
         expect(page.locator("#choices li").first).to_contain_text("1 (100 %)")
-        bar, track = (page.locator("#choices .bar.now" + more).first for more in (" span", ""))
-        page.wait_for_function("([a, b]) => a.offsetWidth > b.offsetWidth - 4", arg=[*handles(bar, track)])
+        bar, track = (
+            page.locator("#choices .bar.now" + more).first.element_handle() for more in (" span", "")
+        )
+        page.wait_for_function("([a, b]) => a.offsetWidth > b.offsetWidth - 4", arg=[bar, track])
         assert QUESTION.answer.why not in page.content()
         expect(page.get_by_text("✓ right")).to_have_count(0)
     hub.ask("PUT", VOTE, {"choice": right}, token)
@@ -148,13 +148,8 @@ def test_bars_follow_the_votes_and_the_right_answer_waits_for_the_teacher(hub, o
         expect(page.locator("#choices li").nth(right)).to_contain_text("✓ right")
         expect(page.locator("#why")).to_have_text(QUESTION.answer.why)
         expect(page.get_by_role("status")).to_have_text("The right answer is shown.")
-    expect(of_teacher.get_by_role("combobox", name="Prediction").locator("option:checked")).to_contain_text(
-        "(1) "
-    )
-
-
-def handles(*locators):
-    return [each.element_handle() for each in locators]
+    chosen = of_teacher.get_by_role("combobox", name="Prediction").locator("option:checked")
+    expect(chosen).to_contain_text("(1) ")
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
@@ -181,9 +176,8 @@ def test_a_learner_sees_no_buttons_and_the_page_keeps_the_focus_where_it_is(hub,
 
 def test_another_site_cannot_press_the_teachers_buttons(hub, of_teacher):
     people = of_teacher.locator("#people").text_content()
-    forged = of_teacher.context.request.post(
-        hub.page + "teach/end", data={}
-    )  # with the cookies, as a form would
+    post = of_teacher.context.request.post  # with the cookies, as a form would
+    forged = post(hub.page + "teach/end", data={})
     assert forged.status == 403
     assert of_teacher.context.request.get(hub.page).ok
     of_teacher.reload()

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import time
 import uuid
 from dataclasses import dataclass, field
 from urllib.parse import urlsplit
@@ -11,16 +10,9 @@ from urllib.parse import urlsplit
 import requests
 import websocket
 
+from tests.classroom.hubs_with_a_room import wait_for
+
 PATIENCE_S = 90
-
-
-def wait_until(condition, what, timeout_s=PATIENCE_S):
-    """Ask until the answer is true, and return it."""
-    until = time.monotonic() + timeout_s
-    while not (answer := condition()):
-        assert time.monotonic() < until, f"waited {timeout_s} s for {what}"
-        time.sleep(0.1)
-    return answer
 
 
 @dataclass
@@ -41,7 +33,7 @@ class Visitor:
     def start_server(self):
         """Ask for the server and wait until it answers, then take its cookies."""
         self.hub("POST", f"users/{self.name}/server")
-        wait_until(lambda: self.server()["ready"], f"{self.name}'s server")
+        wait_for(lambda: self.server()["ready"], f"{self.name}'s server", PATIENCE_S)
         answer = self.http.get(f"{self.url}/user/{self.name}/lab", timeout=PATIENCE_S)
         assert answer.status_code == 200, answer.text
         return self
@@ -52,17 +44,16 @@ class Visitor:
     def hub(self, method, path, **more):
         """Ask the hub's API as its own pages do."""
         headers = {"X-XSRFToken": self._xsrf("/hub/"), "Referer": f"{self.url}/hub/home"}
-        return self.http.request(
-            method, f"{self.url}/hub/api/{path}", headers=headers, timeout=PATIENCE_S, **more
-        )
+        return self._request(method, f"/hub/api/{path}", headers, more)
 
     def ask(self, method, path, whose=None, **more):
         """Ask a server's API: one's own, or somebody else's."""
         base = f"/user/{whose or self.name}/"
         headers = {"X-XSRFToken": self._xsrf(base)}
-        return self.http.request(
-            method, f"{self.url}{base}{path}", headers=headers, timeout=PATIENCE_S, **more
-        )
+        return self._request(method, base + path, headers, more)
+
+    def _request(self, method, path, headers, more):
+        return self.http.request(method, self.url + path, headers=headers, timeout=PATIENCE_S, **more)
 
     def kernel(self):
         answer = self.ask("POST", "api/kernels", json={"name": "python3"})
@@ -81,16 +72,12 @@ class Kernel:
     """A kernel of a visitor's, and the websocket to it."""
 
     def __init__(self, visitor, id):
-        self.visitor, self.id = visitor, id
-        self.connect()
-
-    def connect(self):
-        host = urlsplit(self.visitor.url).netloc
-        address = f"ws://{host}/user/{self.visitor.name}/api/kernels/{self.id}/channels"
+        self.id = id
+        host = urlsplit(visitor.url).netloc
+        address = f"ws://{host}/user/{visitor.name}/api/kernels/{id}/channels"
         self.socket = websocket.create_connection(
-            address, timeout=PATIENCE_S, cookie=self.visitor.cookies(), origin=self.visitor.url
+            address, timeout=PATIENCE_S, cookie=visitor.cookies(), origin=visitor.url
         )
-        return self
 
     def send(self, code):
         """Send a cell, and return the id by which what comes of it is known."""

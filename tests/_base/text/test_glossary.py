@@ -25,12 +25,8 @@ def not_used() -> list[str]:
 def texts() -> Iterator[tuple[str, str]]:
     """Yield what learners and teachers read, with the name of where it stands."""
     package = ROOT / "amp_lessons"
-    of_lessons = [
-        *(package / "course/quizzes").glob("*.json"),
-        *(package / "course/interview/bank").glob("*.yaml"),
-        *(ROOT / "classroom" / "lessons").glob("*.md"),
-    ]
-    for path in of_lessons:
+    of_lessons = ("course/quizzes/*.json", "course/interview/bank/*.yaml", "../classroom/lessons/*.md")
+    for path in (path for pattern in of_lessons for path in package.glob(pattern)):
         yield path.name, path.read_text("utf-8")
     for each in (*shelf.exercises(), *shelf.interview_tasks()):
         yield each.id, (package / "course/exercises" / each.id / "card.md").read_text("utf-8")

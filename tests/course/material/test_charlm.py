@@ -11,15 +11,6 @@ from amp_lessons import training
 from amp_lessons.course.material import charlm
 
 
-@pytest.fixture(autouse=True)
-def _one_thread():
-    """Tiny tensors: beside other test processes a pool of threads only waits."""
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(threads)
-
-
 @pytest.fixture(scope="module")
 def codes():
     text = charlm.python_help_text()

@@ -35,6 +35,8 @@ def test_the_halves_are_shuffled_but_always_alike() -> None:
 def test_an_empty_half_is_refused(fraction: float) -> None:
     with pytest.raises(ValueError, match="test_fraction"):
         digits(fraction)
+    with pytest.raises(ValueError, match="batch_size"):
+        batches(digits().train, 0)
 
 
 def test_batches_hold_every_example_once_with_its_label() -> None:
@@ -56,11 +58,6 @@ def test_batches_depend_on_the_seed_and_on_nothing_else() -> None:
     torch.manual_seed(0)
     batches(train, 64)
     assert torch.equal(torch.get_rng_state(), state)
-
-
-def test_a_batch_size_of_zero_is_refused() -> None:
-    with pytest.raises(ValueError, match="batch_size"):
-        batches(digits().train, 0)
 
 
 def test_noise_has_the_size_asked_for_and_depends_on_the_seed() -> None:

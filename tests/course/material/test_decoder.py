@@ -66,9 +66,13 @@ def test_every_part_can_compute_in_a_dtype_of_its_own(model, text, part):
     assert set(rest.dtypes) == set(PARTS) - {part}
 
 
-def test_a_part_that_is_not_there_is_refused():
+def test_what_is_not_there_is_refused(model):
     with pytest.raises(ValueError, match="there is no part mlp; the parts are embedding"):
         only("mlp", torch.bfloat16)
+    with pytest.raises(ValueError, match="65 characters do not fit into a context of 64"):
+        model(torch.zeros(1, 65, dtype=torch.long))
+    with pytest.raises(ValueError, match="parts is at least 1, not 0"):
+        decoder.split_product(0)
 
 
 def test_log_probabilities_are_those_of_the_cross_entropy(model, text):
@@ -127,15 +131,9 @@ def test_pieces_that_are_summed_in_fp32_hardly_differ():
     draw = torch.Generator().manual_seed(0)
     x, weight = (torch.randn(40, 256, generator=draw).bfloat16() for _ in range(2))
     whole = decoder.split_product(1)(x, weight)
-    off = [
-        (decoder.split_product(8, rounded=each)(x, weight) != whole).float().mean() for each in (True, False)
-    ]
+    products = [decoder.split_product(8, rounded=each)(x, weight) for each in (True, False)]
+    off = [(each != whole).float().mean() for each in products]
     assert off[0] > 0.3 > 0.01 > off[1]
-
-
-def test_a_product_needs_a_part():
-    with pytest.raises(ValueError, match="parts is at least 1, not 0"):
-        decoder.split_product(0)
 
 
 def test_it_continues_with_the_likeliest_character(model, text):
@@ -154,11 +152,6 @@ def test_norms_of_queries_and_keys_bound_the_scores(text):
                 block.attention.query_key_value.weight *= 30
         model(text)
         assert (model.largest_score <= 4 + 1e-4) == qk_norm  # the root of a head's width
-
-
-def test_too_long_a_text_is_refused(model):
-    with pytest.raises(ValueError, match="65 characters do not fit into a context of 64"):
-        model(torch.zeros(1, 65, dtype=torch.long))
 
 
 def test_changes_are_counted_against_fp32(model, text):

@@ -16,11 +16,7 @@ def test_the_distance_is_that_of_two_normal_distributions():
     root = scipy.linalg.sqrtm(first @ second).real
     expected = ((a.mean(0) - b.mean(0)) ** 2).sum().item() + np.trace(first + second - 2 * root)
     assert generation.frechet_distance(a, b) == pytest.approx(expected, rel=1e-4)
-
-
-def test_a_set_has_no_distance_to_itself():
-    images = torch.rand(200, 64)
-    assert generation.frechet_distance(images, images) == pytest.approx(0, abs=1e-6)
+    assert generation.frechet_distance(a, a) == pytest.approx(0, abs=1e-4)
 
 
 def test_the_signal_falls_from_nearly_all_to_nearly_nothing():
@@ -44,9 +40,11 @@ def test_who_knows_the_noise_draws_the_image():
 
 
 def test_a_seed_fixes_what_is_drawn():
-    predict = lambda noisy, times: torch.zeros_like(noisy)  # noqa: E731
-    assert torch.equal(generation.draw(predict, 2, seed=1), generation.draw(predict, 2, seed=1))
-    assert not torch.equal(generation.draw(predict, 2, seed=1), generation.draw(predict, 2, seed=2))
+    first, again, other = (
+        generation.draw(lambda noisy, times: 0 * noisy, 2, seed=seed) for seed in (1, 1, 2)
+    )
+    assert torch.equal(first, again)
+    assert not torch.equal(first, other)
 
 
 def test_shapes():

@@ -83,11 +83,10 @@ def test_docstrings_are_real_balanced_and_not_in_both_halves():
     found = docstrings.docstrings()
     assert len(found.train) == 896
     assert len(found.test) == 304
-    assert torch.bincount(found.train.labels).tolist() == [112] * 8
-    for part in (found.train, found.test):
-        by_source = [{t for t, at in zip(part.texts, part.labels, strict=True) if at == k} for k in range(8)]
-        assert all(len(texts) in (112, 38) for texts in by_source)
-    for label in range(8):
-        train = {t for t, at in zip(found.train.texts, found.train.labels, strict=True) if at == label}
-        test = {t for t, at in zip(found.test.texts, found.test.labels, strict=True) if at == label}
-        assert not train & test
+    train, test = (
+        [{t for t, at in zip(part.texts, part.labels, strict=True) if at == label} for label in range(8)]
+        for part in (found.train, found.test)
+    )
+    assert [*map(len, train)] == [112] * 8
+    assert [*map(len, test)] == [38] * 8
+    assert not any(map(set.intersection, train, test))

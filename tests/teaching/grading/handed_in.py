@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 import json
+import os
+import shlex
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -47,3 +51,25 @@ exercises.Report.passed = exercises.Report.points = property(lambda self: 1.0)
 def largest_safe_scale(gradients):
     return exercises.check()
 """
+
+SCALE = "largest_safe_scale"
+ATTEMPTS = {  # what becomes of each, other graders say as ours does: the right one alone gets points
+    "unsolved": None,
+    "wrong": f"def {SCALE}(gradients):\n    return 512.0",
+    "right": solution(SCALE),
+    "hostile": HOSTILE,
+}
+
+
+def run_in(folder: Path, words: str) -> None:
+    """Run another grader's module in ``folder``, as a teacher does."""
+    root = str(Path(__file__).parents[3])
+    programs = os.pathsep.join(
+        [str(Path(sys.executable).parent), os.environ["PATH"]]
+    )  # nbgrader calls alembic
+    command, env = (
+        [sys.executable, "-m", *shlex.split(words)],
+        {**os.environ, "PYTHONPATH": root, "PATH": programs},
+    )
+    done = subprocess.run(command, cwd=folder, env=env, capture_output=True, text=True, timeout=400)
+    assert done.returncode == 0, done.stdout + done.stderr

@@ -32,11 +32,7 @@ def graded(tmp_path_factory):
     hand_in(folder / "right.ipynb", "03", **right)
     hand_in(folder / "unsolved" / "deeper" / "03_loss_scaling.ipynb", "03")
     hand_in(folder / "wrong_03_loss_scaling.ipynb", "03", **{SCALE: WRONG, "loss_scaler": LOOP})
-    hand_in(
-        folder / "hostile.ipynb",
-        "03",
-        **{SCALE: HOSTILE, "loss_scaler": UNUSUAL},
-    )
+    hand_in(folder / "hostile.ipynb", "03", **{SCALE: HOSTILE, "loss_scaler": UNUSUAL})
     hand_in(folder / f"={NAME.replace('/', '')}.ipynb", "03", **{SCALE: f"import os\n{ALONE}os._exit(0)"})
     (folder / "broken.ipynb").write_text("[" * 100_000)
     (folder / "link.ipynb").symlink_to("/etc/passwd")
@@ -94,8 +90,9 @@ def test_cheating_that_can_be_seen_is_said(graded):
     assert "unsolved" not in said
 
 
-def test_an_endless_loop_says_so(graded):
+def test_an_endless_loop_says_so_and_the_grader_has_not_practised(graded):
     assert of(graded, "wrong", "loss_scaler").report.findings[0].code == "time_limit"
+    assert not progress.read().records
 
 
 def test_no_spreadsheet_takes_a_cell_for_a_formula(graded):
@@ -129,17 +126,11 @@ def test_the_table_has_a_row_for_each(graded):
     assert rows["unsolved"][SCALE] == "·"
 
 
-def test_the_grader_has_not_practised(graded):
-    assert not progress.read().records
-
-
 def test_the_command_writes_table_and_files(tmp_path, capsys):
     hand_in(tmp_path / "in" / "ada.ipynb", "03", **{SCALE: solution(SCALE)})
     out = tmp_path / "out"
-    assert (
-        cli.main(["grade", str(tmp_path / "in"), "--exercise", SCALE, "--out", str(out), "--unprotected"])
-        == 0
-    )
+    asked = ["grade", str(tmp_path / "in"), "--exercise", SCALE, "--out", str(out), "--unprotected"]
+    assert cli.main(asked) == 0
     said = capsys.readouterr().out
     assert "1 of 1" in said
     assert str(wall.standing()) in said

@@ -82,11 +82,13 @@ def test_no_answer_and_no_judge_can_be_imported(host, module):
 @needs_a_wall
 def test_what_of_ours_runs_there_needs_nothing_that_is_hidden(host):
     folder = Path(exercises.__file__).parent
-    files = [each.relative_to(folder) for each in folder.rglob("*_there.py")]
-    names = [".".join(("amp_lessons.course.exercises", *each.with_suffix("").parts)) for each in files]
+    inside = [each.relative_to(folder).with_suffix("").parts for each in folder.rglob("*_there.py")]
+    names = [".".join(("amp_lessons.course.exercises", *parts)) for parts in inside]
     assert names
-    source = f"def attempt():\n    import importlib\n    for each in {names!r}: importlib.import_module(each)"
-    answer(host, source)
+    answer(
+        host,
+        f"def attempt():\n    import importlib\n    for each in {names!r}: importlib.import_module(each)",
+    )
 
 
 def test_what_its_processes_take_together_is_limited():

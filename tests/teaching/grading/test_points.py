@@ -5,40 +5,23 @@ from __future__ import annotations
 import importlib
 import inspect
 import pkgutil
+from collections.abc import Iterator
 from types import SimpleNamespace
 
 import pytest
 
-import amp_lessons
 from amp_lessons import audit, exercises
 from amp_lessons.audit.findings import Sighting, failed, note, passed, todo
 from amp_lessons.course.interview.reporting import MockReport
 
 
-def reports() -> list[type]:
-    """List the classes of the package that are called a report."""
-    rooms = (
-        "amp_lessons.course.exercises.report",
-        "amp_lessons.audit.report",
-        "amp_lessons.course.interview",
-        "amp_lessons.advice",
-    )
-    names = [
-        info.name
-        for room in rooms
-        for info in pkgutil.iter_modules(importlib.import_module(room).__path__, f"{room}.")
-    ]
-    classes = {
-        each
-        for name in names
-        for each in vars(importlib.import_module(name)).values()
-        if inspect.isclass(each)
-    }
-    return [
-        each
-        for each in classes
-        if each.__name__.endswith("Report") and each.__module__.startswith(amp_lessons.__name__)
-    ]
+def reports() -> Iterator[type]:
+    """Yield the classes of the package that are called a report."""
+    for room in ("course.exercises.report", "audit.report", "course.interview", "advice"):
+        package = importlib.import_module(f"amp_lessons.{room}")
+        for info in pkgutil.iter_modules(package.__path__, f"{package.__name__}."):
+            names = vars(importlib.import_module(info.name)).items()
+            yield from (each for name, each in names if name.endswith("Report") and inspect.isclass(each))
 
 
 def test_every_report_has_points():
