@@ -13,6 +13,7 @@ from __future__ import annotations
 import functools
 import re
 import sys
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -44,21 +45,6 @@ class Section:
     code: str = field(default="", repr=False)
 
 
-@dataclass
-class _Cells:
-    """The cells of a section that is being read."""
-
-    heading: str
-    level: int = 2
-    deeper: bool = False
-    cells: list[Cell] = field(default_factory=list)
-
-    @property
-    def exact(self) -> float:
-        """The section's minutes, not rounded."""
-        return sum(map(_given, self.cells)) + _A_READERS * sum(map(_weight, self.cells))
-
-
 def sections(number: str) -> tuple[Section, ...]:
     """Return the sections of a lesson by its number, ``"03"``, with whole minutes that add up.
 
@@ -71,8 +57,8 @@ def sections(number: str) -> tuple[Section, ...]:
 def sections_of(lesson: Path) -> tuple[Section, ...]:
     """Return the sections of a notebook, with whole minutes that add up in its core and below it."""
     core, below = shipped.parted(shipped.cells_of(lesson))
-    parts = _read(core), _read([cell for section in below for cell in section], deeper=True)
-    return tuple(section for part in parts for section in _rounded(part))
+    deeper = [cell for section in below for cell in section]
+    return (*_rounded(_by_heading(core), False), *_rounded(_by_heading(deeper), True))
 
 
 def with_subsections(number: str, id: str) -> list[Section]:
@@ -99,24 +85,24 @@ def deeper(number: str) -> dict[str, int]:
     return found
 
 
-def _read(cells: list[Cell], deeper: bool = False) -> list[_Cells]:
-    found = [] if deeper else [_Cells(OPENING)]
+def _by_heading(cells: list[Cell]) -> list[list[Cell]]:
+    """Part cells at their headings; what stands above the first is a part, too."""
+    parts: list[list[Cell]] = []
     for cell in cells:
-        if heading := heading_of(cell):
-            found.append(_Cells(heading[1], len(heading[0]), deeper))
-        found[-1].cells.append(cell)
-    return found
+        if heading_of(cell) or not parts:
+            parts.append([])
+        parts[-1].append(cell)
+    return parts
 
 
-def _rounded(parts: list[_Cells]) -> list[Section]:
+def _rounded(parts: list[list[Cell]], deeper: bool) -> Iterator[Section]:
     """Round sums from the beginning, so that the sections' whole minutes add up."""
-    rounded, exact, so_far = [], 0.0, 0
-    for part in parts:
-        exact += part.exact
-        whole, code = round(exact) - so_far, shipped.code_of(part.cells)
-        rounded.append(Section(part.cells[0]["id"], part.heading, part.level, part.deeper, whole, code))
-        so_far = round(exact)
-    return rounded
+    exact, so_far = 0.0, 0
+    for cells in parts:
+        signs, heading = heading_of(cells[0]) or ("##", OPENING)
+        exact += sum(map(_given, cells)) + _A_READERS * sum(map(_weight, cells))
+        whole, so_far = round(exact) - so_far, round(exact)
+        yield Section(cells[0]["id"], heading, len(signs), deeper, whole, shipped.code_of(cells))
 
 
 def _given(cell: Cell) -> int:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 
 from amp_lessons._base.text.bars import with_bar
@@ -116,15 +116,12 @@ def _grade(reading: Reading, exercise: Exercise, report: Report | None) -> Grade
     found = reading.found.get(exercise.id)
     if found is None:
         return Grade(exercise.id, exercise.title, "not handed in")
-    plain = Grade(exercise.id, exercise.title, "", 0.0, report, found.remarks, found.source)
-    if report is None:
-        syntax = (
-            ("the cell is not Python: it has a mistake in its syntax",) if found.state == "not python" else ()
-        )
-        remarks = (*syntax, *_edited(found, False), *found.remarks)
-        return replace(plain, status=_WORDS[found.state], remarks=remarks)
-    remarks = (*_edited(found, report.passed), *found.remarks)
-    return replace(plain, status=report.status, points=report.points, remarks=remarks)
+    passed = report is not None and report.passed
+    remarks = (*_edited(found, passed), *found.remarks)
+    if found.state == "not python":
+        remarks = ("the cell is not Python: it has a mistake in its syntax", *remarks)
+    status, points = (report.status, report.points) if report else (_WORDS[found.state], 0.0)
+    return Grade(exercise.id, exercise.title, status, points, report, remarks, found.source)
 
 
 def _edited(found: Found, passed: bool) -> tuple[str, ...]:

@@ -232,11 +232,8 @@ def _parts(statement: ast.stmt) -> list[ast.stmt]:
 
 def bound(statement: ast.stmt) -> set[str]:
     """Return the names that a statement binds at the top of a notebook."""
-    if isinstance(statement, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
-        return {statement.name}
-    if isinstance(statement, ast.Import | ast.ImportFrom):
-        return {(alias.asname or alias.name).partition(".")[0] for alias in statement.names}
-    return {symbol.get_name() for symbol in _table(statement).get_symbols() if symbol.is_assigned()}
+    symbols = _table(statement).get_symbols()
+    return {each.get_name() for each in symbols if each.is_assigned() or each.is_imported()}
 
 
 def _mentioned(statement: ast.stmt) -> set[str]:
