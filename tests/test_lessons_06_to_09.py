@@ -86,13 +86,10 @@ def test_how_much_decay_a_fused_adam_keeps_in_bf16_hangs_on_rate_and_size(lr, si
 
 @pytest.mark.parametrize("fused", [False, True])
 def test_beside_gradients_of_zero_bf16_rounds_all_of_the_decay_away_in_a_fused_adam_as_well(fused):
-    weight = torch.nn.Parameter(
-        (0.05 * torch.randn(1000, generator=torch.Generator().manual_seed(0))).bfloat16()
-    )
-    adam, before = (
-        torch.optim.AdamW([weight], lr=3e-4, weight_decay=0.1, fused=fused),
-        weight.detach().clone(),
-    )
+    draw = torch.Generator().manual_seed(0)
+    weight = torch.nn.Parameter((0.05 * torch.randn(1000, generator=draw)).bfloat16())
+    adam = torch.optim.AdamW([weight], lr=3e-4, weight_decay=0.1, fused=fused)
+    before = weight.detach().clone()
     for _ in range(300):
         weight.grad = torch.zeros_like(weight)
         adam.step()
@@ -193,11 +190,8 @@ def test_the_lessons_count_minilm_alike():
         pytest.skip("the extra pretrained is not installed")
     millions = sum(each.numel() for each in pretrained.minilm().parameters()) / 1e6
     for lesson in ("07", "09"):
-        said = re.findall(
-            r"(2\d(?:\.\d)?) million (?:weights|parameters)",
-            "".join(text(lesson, each) for each in cells(lesson)),
-        )
-        assert set(said) == {f"{millions:.1f}"}
+        said = "".join(text(lesson, each) for each in cells(lesson))
+        assert set(re.findall(r"(2\d(?:\.\d)?) million (?:weights|parameters)", said)) == {f"{millions:.1f}"}
 
 
 def test_what_a_vae_computes_in_fp32_is_cast_to_inf_by_the_next_linear_layer():
@@ -304,9 +298,8 @@ def test_further_down_in_the_table_of_recipes_fewer_activations_and_gradients_sh
     sizes = [words.get(each) or math.prod(map(int, each.split("×"))) for each in shared]
     assert len(sizes) == 7
     assert sizes == sorted(sizes, reverse=True)
-    assert "For activations and gradients read down: fewer and fewer numbers share a scale." in text(
-        "09", "map"
-    )
+    read = "For activations and gradients read down: fewer and fewer numbers share a scale."
+    assert read in text("09", "map")
 
 
 @pytest.mark.skipif(TORCH < (2, 13), reason="saturates from 2.13 on")
@@ -324,10 +317,8 @@ def test_what_is_too_large_for_e4m3_saturates_from_2_13_on_and_was_nan_before():
     found = torch.tensor([465.0, 1e6, torch.inf]).to(torch.float8_e4m3fn).float()
     assert bool((found == E4M3_LARGEST).all()) == (TORCH >= (2, 13))
     assert bool(found.isnan().all()) == (TORCH < (2, 13))
-    for said in (
-        text("09", "cast-why"),
-        (ROOT / "amp_lessons/course/exercises/scaled_cast/card.md").read_text("utf-8"),
-    ):
+    card = ROOT / "amp_lessons/course/exercises/scaled_cast/card.md"
+    for said in (text("09", "cast-why"), card.read_text("utf-8")):
         assert "2.13" in said
         assert "2.12" not in said
 

@@ -51,13 +51,6 @@ def planned(checkout, *arguments):
     return run_make(checkout, "-n", *arguments)
 
 
-def check_prerequisites(tools, python="python3"):
-    script = ROOT / "tools" / "check_prerequisites.sh"
-    return subprocess.run(
-        ["/bin/sh", str(script), python], env={"PATH": tools.path}, capture_output=True, text=True
-    )
-
-
 def has_no(module):
     """A Python without that module."""
     return f'case "$2" in *{module}*) exit 1;; esac'
@@ -107,6 +100,12 @@ def test_test_runs_everything_strictly_but_what_is_left_to_test_all(checkout, ta
     assert pytest_line.strip().endswith("notebooks/00_start_here.ipynb tests")
 
 
+def test_lint_runs_the_linters_alone(checkout):
+    commands = planned(checkout, "lint")
+    assert all(each in commands for each in ("ruff check .", "mypy", "lint-imports"))
+    assert "pytest" not in commands
+
+
 def test_quick_takes_what_is_named(checkout):
     commands = planned(checkout, "quick", "PYTEST_ARGS=-x")
     (line,) = [line for line in commands.splitlines() if "pytest" in line]
@@ -118,28 +117,22 @@ def test_quick_takes_what_is_named(checkout):
     assert "ruff" not in commands
 
 
-def test_lint_runs_the_linters_alone(checkout):
-    commands = planned(checkout, "lint")
-    assert "ruff check ." in commands
-    assert "mypy" in commands
-    assert "lint-imports" in commands
-    assert "pytest" not in commands
-
-
-def test_an_exercise_is_begun_by_its_id_and_lesson(checkout):
-    command = planned(checkout, "exercise", "ID=my_exercise", "LESSON=03").splitlines()[-1]
-    assert command == '.venv/bin/python -m tools.new_exercise "my_exercise" "03"'
-
-
-def test_one_notebook_can_be_stored_alone(checkout):
-    command = planned(checkout, "notebooks", "NOTEBOOKS=notebooks/03.ipynb").splitlines()[-1]
-    assert command == ".venv/bin/python tools/store_notebooks.py notebooks/03.ipynb"
-
-
-def test_a_gpu_is_recorded_by_the_machines_own_python_and_nothing_is_installed(checkout):
-    assert planned(checkout, "gpu").strip() == 'python3 -m tools.gpu --out "docs/gpu"'
-    command = planned(checkout, "gpu", "GPU_OUT=a b", "GPU_ARGS=--minutes 9", "PYTHON=python3.12").strip()
-    assert command == 'python3.12 -m tools.gpu --out "a b" --minutes 9'
+@pytest.mark.parametrize(
+    ("arguments", "last"),
+    [
+        (("exercise", "ID=mine", "LESSON=03"), '.venv/bin/python -m tools.new_exercise "mine" "03"'),
+        (("notebooks", "NOTEBOOKS=a.ipynb"), ".venv/bin/python tools/store_notebooks.py a.ipynb"),
+        (("gpu",), 'python3 -m tools.gpu --out "docs/gpu"'),
+        (
+            ("gpu", "GPU_OUT=a b", "GPU_ARGS=--minutes 9", "PYTHON=py"),
+            'py -m tools.gpu --out "a b" --minutes 9',
+        ),
+    ],
+)
+def test_what_is_asked_for_is_handed_on(checkout, arguments, last):
+    commands = planned(checkout, *arguments).splitlines()
+    assert commands[-1].strip() == last
+    assert arguments[0] != "gpu" or len(commands) == 1, "nothing is installed on a machine to be recorded"
 
 
 def test_help_names_every_target(checkout):
@@ -148,56 +141,33 @@ def test_help_names_every_target(checkout):
         assert f"make {target} " in help_text
 
 
-def test_a_machine_with_all_tools_passes_in_silence(tools):
-    for name in ("git", "python3", "apt-get"):
-        tools(name)
-    done = check_prerequisites(tools)
-    assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
+OLD = 'case "$1$2" in --version) echo Python 3.8.18;; *version_info*) exit 1;; esac'
+RUNS = "exit 0"
+ALL = {"git": RUNS, "apt-get": RUNS}
 
 
 @pytest.mark.parametrize(
-    ("installer", "cure"),
+    ("there", "returncode", "said"),
     [
-        ("apt-get", "sudo apt-get install python3"),
-        ("dnf", "sudo dnf install python3"),
-        ("brew", "brew install python3"),
+        ({**ALL, "python3": RUNS}, 0, []),
+        ({"apt-get": RUNS, "python3": RUNS}, 0, ["sudo apt-get install git"]),  # which is no obstacle
+        ({"git": RUNS, "apt-get": RUNS}, 1, ["python3 does not run", "sudo apt-get install python3"]),
+        ({"git": RUNS, "dnf": RUNS}, 1, ["python3 does not run", "sudo dnf install python3"]),
+        ({"git": RUNS, "brew": RUNS}, 1, ["python3 does not run", "brew install python3"]),
+        ({"git": RUNS, "python3": OLD}, 1, ["Python 3.8.18 is too old", "make lab PYTHON="]),
+        ({**ALL, "python3": has_no("venv")}, 1, ["venv", "sudo apt-get install python3-venv"]),
+        ({**ALL, "python3": has_no("ensurepip")}, 1, ["ensurepip", "sudo apt-get install python3-venv"]),
     ],
 )
-def test_a_missing_python_is_named_with_its_cure(tools, installer, cure):
-    tools("git")
-    tools(installer)
-    done = check_prerequisites(tools)
-    assert done.returncode == 1
-    assert "python3 does not run" in done.stderr
-    assert cure in done.stderr
-
-
-def test_an_old_python_is_named(tools):
-    tools("git")
-    tools("python3", 'case "$1$2" in --version) echo Python 3.8.18;; *version_info*) exit 1;; esac')
-    done = check_prerequisites(tools)
-    assert done.returncode == 1
-    assert "Python 3.8.18 is too old" in done.stderr
-    assert "make lab PYTHON=" in done.stderr
-
-
-@pytest.mark.parametrize("module", ["venv", "ensurepip"])
-def test_a_python_without_venv_or_pip_is_named_with_its_cure(tools, module):
-    tools("git")
-    tools("apt-get")
-    tools("python3.12", has_no(module))
-    done = check_prerequisites(tools, "python3.12")
-    assert done.returncode == 1
-    assert module in done.stderr
-    assert "sudo apt-get install python3.12-venv" in done.stderr
-
-
-def test_a_missing_git_is_no_obstacle(tools):
-    tools("python3")
-    tools("apt-get")
-    done = check_prerequisites(tools)
-    assert done.returncode == 0
-    assert "sudo apt-get install git" in done.stdout
+def test_what_is_missing_is_named_with_its_cure(tools, there, returncode, said):
+    for name, script in there.items():
+        tools(name, script)
+    command = ["/bin/sh", str(ROOT / "tools" / "check_prerequisites.sh"), "python3"]
+    done = subprocess.run(command, env={"PATH": tools.path}, capture_output=True, text=True)
+    assert done.returncode == returncode
+    told = done.stderr if returncode else done.stdout
+    assert all(each in told for each in said)
+    assert said or (done.stdout, done.stderr) == ("", "")
 
 
 def run_ci(checkout, tools):

@@ -19,6 +19,7 @@ LESSONS = {path.stem[:2]: path for path in sorted(originals().glob("[0-9][0-9]_*
 QUIZ = re.compile(r'views\.Quiz\("([\w.]+)"\)')
 NUMBER = re.compile(r"(?<![\w.])\d[\d,]*(?:\.\d+)?")
 VERDICTS = (": passed", "not passed", "✗", "✓")
+in_each_lesson = pytest.mark.parametrize("lesson", LESSONS)
 DIAGNOSES = [each.text for patient in clinic.patients() for each in patient.diagnoses]
 
 
@@ -30,18 +31,15 @@ def given_to_a_learner(lesson):
     return json.loads(fresh.text_of(LESSONS[lesson]))
 
 
+def shown(cells):
+    """Return what cells show, each output's kind with its text; printed text has no kind."""
+    for output in (output for cell in cells for output in cell.get("outputs", [])):
+        yield from {"text/": output.get("text", ""), **output.get("data", {})}.items()
+
+
 def output_texts(cells):
     """Return all that cells show, pictures left out, as one text."""
-    outputs = [output for cell in cells for output in cell.get("outputs", [])]
-    shown = [output.get("text", "") for output in outputs]
-    for output in outputs:
-        shown += [text for kind, text in output.get("data", {}).items() if kind.startswith("text/")]
-    return "\n".join(map("".join, shown))
-
-
-def pictures(notebook):
-    outputs = [output for cell in notebook["cells"] for output in cell.get("outputs", [])]
-    return [kind for output in outputs for kind in output.get("data", {}) if kind.startswith("image/")]
+    return "\n".join("".join(text) for kind, text in shown(cells) if kind.startswith("text/"))
 
 
 def answers_in_sight(lesson, notebook):
@@ -70,18 +68,18 @@ def test_what_is_looked_for_is_in_the_stored_lessons():
     assert "not passed" in everything or "not attempted yet" in everything
 
 
-@pytest.mark.parametrize("lesson", LESSONS)
+@in_each_lesson
 def test_a_fresh_lesson_gives_nothing_away(lesson):
     learners = given_to_a_learner(lesson)
-    shown = output_texts(learners["cells"])
+    told = output_texts(learners["cells"])
     assert answers_in_sight(lesson, learners) == []
-    assert pictures(learners) == []
-    told = (*VERDICTS, "not attempted yet", *DIAGNOSES, *rules.ROWS)
-    assert [each for each in told if each in shown] == []
-    assert numbers(shown) == set()
+    assert not any(kind.startswith("image/") for kind, _ in shown(learners["cells"]))
+    answers = (*VERDICTS, "not attempted yet", *DIAGNOSES, *rules.ROWS)
+    assert [each for each in answers if each in told] == []
+    assert numbers(told) == set()
 
 
-@pytest.mark.parametrize("lesson", LESSONS)
+@in_each_lesson
 def test_it_is_the_stored_lesson_but_for_what_cells_show(lesson):
     learners, original = given_to_a_learner(lesson), stored(lesson)
     nbformat.validate(nbformat.from_dict(learners))
@@ -90,10 +88,12 @@ def test_it_is_the_stored_lesson_but_for_what_cells_show(lesson):
     learners_head, *learners_rest = ({**cell, **left_out} for cell in learners["cells"])
     assert learners_rest == [fresh.taught(cell) for cell in rest]
     assert "".join(head["source"]).startswith(learners_head["source"] + "\n\n[Open in Colab]")
+    words = "\n".join("".join(cell["source"]) for cell in learners["cells"])
+    assert not any(each in words for each in ("Open in Colab", "kaggle.com", '"pip"'))
     assert {cell.get("execution_count") for cell in learners["cells"]} == {None}
 
 
-@pytest.mark.parametrize("lesson", LESSONS)
+@in_each_lesson
 def test_each_cell_that_will_show_a_view_says_how_to_get_it(lesson):
     """A cell that ends in a view has one line; which that is does not hang on what stands stored."""
     for cell in given_to_a_learner(lesson)["cells"]:
@@ -102,7 +102,7 @@ def test_each_cell_that_will_show_a_view_says_how_to_get_it(lesson):
             assert re.match(r"Run this cell \(Shift\+Enter\) to [a-z]", line["text"])
 
 
-@pytest.mark.parametrize("lesson", LESSONS)
+@in_each_lesson
 def test_a_lesson_that_was_run_in_part_is_trusted_the_next_morning(lesson):
     notebook = nbformat.from_dict(given_to_a_learner(lesson))
     assert NotebookNotary(store_factory=MemorySignatureStore).check_cells(notebook)
@@ -111,22 +111,13 @@ def test_a_lesson_that_was_run_in_part_is_trusted_the_next_morning(lesson):
 def test_what_stays_stored_for_readers_has_its_answers_folded():
     for lesson in LESSONS:
         for cell in stored(lesson)["cells"]:
-            shown = re.sub(r"<details>.*?</details>", "", output_texts([cell]), flags=re.DOTALL)
+            told = re.sub(r"<details>.*?</details>", "", output_texts([cell]), flags=re.DOTALL)
             for question in map(quizzes.question, QUIZ.findall("".join(cell["source"]))):
-                assert [choice.why for choice in question.choices if choice.why in shown] == []
+                assert [choice.why for choice in question.choices if choice.why in told] == []
 
 
 def test_the_words_are_of_views_that_there_are():
     assert [name for name in fresh._WHAT_FOR if not hasattr(views, name)] == []
-
-
-@pytest.mark.parametrize("lesson", LESSONS)
-def test_nothing_opens_or_installs_it_elsewhere(lesson):
-    words = "\n".join("".join(cell["source"]) for cell in given_to_a_learner(lesson)["cells"])
-    assert "Open in Colab" in "".join(stored(lesson)["cells"][0]["source"])
-    assert "Open in Colab" not in words
-    assert "kaggle.com" not in words
-    assert '"pip"' not in words
 
 
 def test_the_kernel_has_nothing_to_add_to_what_a_lesson_says_of_its_language():
@@ -142,7 +133,7 @@ def test_what_is_deeper_is_folded_in_a_fresh_lesson():
     assert all(cell["metadata"] == {FOLDED: True} for cell in headings)
 
 
-@pytest.mark.parametrize("lesson", LESSONS)
+@in_each_lesson
 def test_what_holds_the_lesson_to_its_words_is_not_the_learner_s_but_where_it_teaches(lesson):
     given = {cell["id"]: cell for cell in given_to_a_learner(lesson)["cells"] if cell["cell_type"] == "code"}
     for cell in stored(lesson)["cells"]:
@@ -162,10 +153,7 @@ def test_what_holds_the_lesson_to_its_words_is_not_the_learner_s_but_where_it_te
     ("source", "given"),
     [
         ("x = 1\nassert x == 1", "x = 1"),
-        (
-            "for x in y:\n    print(x)\n    assert (\n        x\n    )\nz = 3",
-            "for x in y:\n    print(x)\nz = 3",
-        ),
+        ("for x in y:\n    print(x)\n    assert (\n x\n )\nz = 3", "for x in y:\n    print(x)\nz = 3"),
         ("if x:\n    assert x\n    assert y\nprint(x)", "print(x)"),
         ("x = 1\nfor y in (1, 2):\n    assert x <= y", "x = 1"),
         ("%%time\nassert 1", "%%time\nassert 1"),

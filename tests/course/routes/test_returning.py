@@ -56,9 +56,8 @@ def test_the_first_cell_of_a_day_alone_says_where_the_learner_stopped(morning, m
     assert morning.run("1 + 1") == 2
     morning.run("2 + 2")
     (said,) = filter(None, morning.said)
-    assert said.startswith(
-        "Yesterday you stopped in lesson 03, “The gradients of a real network”. Next: lesson 03"
-    )
+    place = "Yesterday you stopped in lesson 03, “The gradients of a real network”. Next: lesson 03"
+    assert said.startswith(place)
 
 
 def test_what_an_import_further_up_brings_is_there(morning):
@@ -102,17 +101,13 @@ def test_for_a_name_of_a_cell_further_up_one_sentence_says_what_to_run(morning):
     assert "Run All Above Selected Cell" in " ".join(said.split())
     assert "Traceback" not in said
     assert max(map(len, said.splitlines())) <= 90
-    assert "Exercise: compute the largest safe scale" in " ".join(
-        morning.run("largest_safe_scale([])").split()
-    ), "it is not solved"
+    unsolved = " ".join(morning.run("largest_safe_scale([])").split())
+    assert "Exercise: compute the largest safe scale" in unsolved
 
 
 def test_any_other_name_keeps_its_traceback(morning):
-    for source, cell in (
-        ("trian", "fails-run"),
-        ("denoise", "surprise"),
-        ("def f():\n    x\n    x = 1\nf()", ""),
-    ):
+    local = "def f():\n    x\n    x = 1\nf()"
+    for source, cell in (("trian", "fails-run"), ("denoise", "surprise"), (local, "")):
         assert "Error" in morning.run(source, cell), "misspelt, made further down, and local"
         assert "further up" not in "\n".join(morning.raised[-1])
     assert "Traceback" in morning.run("import json; json.loads(train_me)")

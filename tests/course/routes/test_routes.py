@@ -67,15 +67,11 @@ def test_a_route_fits_into_the_time_that_it_is_named_after(id, most):
     assert route(id).minutes <= most
 
 
-def test_the_weekend_is_the_core_of_every_lesson_but_those_for_some():
+def test_the_weekend_is_the_core_of_every_lesson_but_those_for_some_which_are_on_routes_of_theirs():
     assert [head.number for head in HEADS] == list(ABLE_TO)
     assert {stop.lesson for stop in route("weekend").stops} == {*ABLE_TO} - {*FOR_SOME}
-
-
-def test_what_is_for_some_is_on_a_route_of_theirs():
-    others = [each for each in ROUTES if each.id != "weekend"]
-    on_a_route = {stop.lesson for each in others for stop in each.stops if isinstance(stop, Core)}
-    assert {*FOR_SOME} <= on_a_route
+    others = [stop for each in ROUTES if each.id != "weekend" for stop in each.stops]
+    assert {*FOR_SOME} <= {stop.lesson for stop in others if isinstance(stop, Core)}
 
 
 def test_the_next_step_is_behind_what_was_done_last():
@@ -178,9 +174,7 @@ def test_who_stopped_in_a_lesson_goes_on_behind_it_and_then_with_what_was_left_o
     assert step() == "lesson 03, the cell that ends its core"
     keep("end_core", "03")
     assert step() == "lesson 04, fp32 against AMP (85 minutes)"
-    assert str(following.next_on(route("evening"), progress.read())) == step(), (
-        "and so says a route with both"
-    )
+    assert step(route("evening")) == step(), "and so says a route with both"
 
 
 def test_what_was_left_out_comes_before_the_end_of_the_core():
@@ -215,9 +209,8 @@ def test_the_next_morning_says_where_somebody_stopped_and_what_is_next(monkeypat
     assert "**Next:** [lesson 03, the exercise in “Exercise: compute the largest safe scale”](" in said
     assert said.endswith("(03_loss_scaling.ipynb#cell-id=largest-safe-scale-card).")
     now += timedelta(days=3)
-    assert following.of_the_morning(progress.read()).startswith(
-        "On 2026-11-28 you stopped in lesson 03, “Move"
-    )
+    said = following.of_the_morning(progress.read())
+    assert said.startswith("On 2026-11-28 you stopped in lesson 03, “Move")
     now = datetime(2026, 11, 28, 23, 30, tzinfo=timezone.utc)
     assert following.of_the_morning(progress.read()) == "", "that was just now"
 

@@ -125,11 +125,7 @@ def test_a_lesson_is_run_as_far_as_its_last_view_without_its_questions():
     cells = cells_to_run("03")
     assert cells[-1]["id"] == "scaler-view"
     assert not any(shipped.source(cell).startswith(("views.Quiz(", "views.check(")) for cell in cells)
-    assert cells_to_run("10") == []
-
-
-def test_a_lesson_whose_views_stand_still_is_not_run():
-    assert cells_to_run("04") == []
+    assert cells_to_run("04") == cells_to_run("10") == [], "whose views stand still"
 
 
 def test_each_step_says_how_many_there_are_and_what_is_left(monkeypatch):
@@ -155,9 +151,8 @@ def made(tmp_path, monkeypatch):
     def make(name, asked, folder, _step):
         folder.mkdir(parents=True, exist_ok=True)
         (folder / LIVE).write_text("{}")
-        (folder / "depends.json").write_text(
-            json.dumps(keeping._depends(asked, ["_base/files.py", "devices.py"]))
-        )
+        depends = keeping._depends(asked, ["_base/files.py", "devices.py"])
+        (folder / "depends.json").write_text(json.dumps(depends))
         calls.append(asked)
 
     calls = []
@@ -165,29 +160,18 @@ def made(tmp_path, monkeypatch):
     return lambda asked: (keeping.made("03", asked, tmp_path, lambda _: None), len(calls))[1]
 
 
-def test_what_was_made_is_kept(made):
-    assert [made("a"), made("a")] == [1, 1]
+def test_what_was_made_is_kept_until_something_else_is_asked(made):
+    assert [made("a"), made("a"), made("b")] == [1, 1, 2]
 
 
-def test_it_is_made_anew_once_something_else_is_asked(made):
-    assert [made("a"), made("b")] == [1, 2]
-
-
-def test_it_is_made_anew_once_a_file_has_changed(made, monkeypatch, tmp_path):
+def test_it_is_made_anew_once_a_file_has_changed_or_the_note_of_it_is_damaged(made, tmp_path):
     assert made("a") == 1
-    kept = json.loads((tmp_path / "03" / "depends.json").read_text())
-    (tmp_path / "03" / "depends.json").write_text(
-        json.dumps({**kept, "files": {"_base/files.py": "another"}})
-    )
-    assert made("a") == 2
-
-
-def test_it_is_made_anew_where_the_note_of_it_is_damaged(made, tmp_path):
-    assert made("a") == 1
-    for damaged in ("", "[]", '{"files": 3}', '{"files": ["no_such_file.py"]}'):
-        (tmp_path / "03" / "depends.json").write_text(damaged)
-        calls = made("a")
-    assert calls == 5
+    note = tmp_path / "03" / "depends.json"
+    changed = json.dumps({**json.loads(note.read_text()), "files": {"_base/files.py": "another"}})
+    damaged = ("", "[]", '{"files": 3}', '{"files": ["no_such_file.py"]}')
+    for calls, noted in enumerate((changed, *damaged), start=2):
+        note.write_text(noted)
+        assert made("a") == calls
 
 
 @pytest.mark.thorough

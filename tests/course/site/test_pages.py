@@ -38,21 +38,14 @@ from amp_lessons.course.site.glossary import term_id
 from amp_lessons.course.site.lesson import is_columns
 from amp_lessons.course.site.questions import behind_questions, question_html
 from amp_lessons.course.site.search import search_script
-from amp_lessons.course.site.shell import Page, html_of
+from amp_lessons.course.site.shell import Page, address, html_of
 from amp_lessons.course.site.substitutes import ONLY_IN_NOTEBOOKS, captions, substituted
 from amp_lessons.course.views.base.code import code_html
 from amp_lessons.formats import FORMATS
 from tests.course.site.sites import whole_site
 
 FRONT_KB, LESSON_KB = 120, 1500  # what a page may weigh, packed, with all that it loads at once
-LOADED = {
-    ("img", "src"),
-    ("script", "src"),
-    ("link", "href"),
-    ("iframe", "src"),
-    ("source", "src"),
-    ("video", "src"),
-}
+LOADED = [(tag, "src") for tag in ("img", "script", "iframe", "source", "video")] + [("link", "href")]
 
 
 class Elements(HTMLParser):
@@ -83,15 +76,9 @@ def pages(site):
 
 
 @pytest.mark.thorough
-def test_every_lesson_has_a_page(pages):
-    wanted = {head.file.replace(".ipynb", ".html") for head in shipped.heads()}
-    assert wanted < set(pages)
-
-
-@pytest.mark.thorough
 def test_a_lesson_s_contents_lead_to_its_second_headings_and_what_is_deeper(site):
     for head in shipped.heads():
-        text = html.unescape((site / head.file.replace(".ipynb", ".html")).read_text("utf-8"))
+        text = html.unescape(page_of(site, head.number))
         contents = text.partition('<details class="contents">')[2].partition("</details>")[0]
         linked = re.findall('<a href="#([^"]+)"', contents)
         assert len(linked) >= 2, head.file
@@ -116,7 +103,7 @@ def test_no_link_is_dead(site, pages):
 
 @pytest.mark.thorough
 def test_a_finding_is_explained_in_the_same_copy_of_the_site(site):
-    said = (site / "06_when_amp_breaks.html").read_text("utf-8")
+    said = page_of(site, "06")
     assert 'href="explain.html#code-clip_before_unscale"' in said
     assert EXPLAINED_AT not in said
 
@@ -136,6 +123,11 @@ def test_nothing_is_loaded_from_elsewhere(site, pages):
     assert "@import" not in style
 
 
+def page_of(site, number):
+    """The text of a lesson's page."""
+    return (site / address(shipped.head_of(number).file)).read_text("utf-8")
+
+
 def packed(path):
     return len(gzip.compress(path.read_bytes()))
 
@@ -151,7 +143,7 @@ def test_no_page_is_heavy(site, pages):
 @pytest.mark.thorough
 @pytest.mark.parametrize("head", shipped.heads(), ids=lambda head: head.number)
 def test_the_core_is_open_and_what_is_deeper_is_folded(site, head):
-    text = (site / head.file.replace(".ipynb", ".html")).read_text("utf-8")
+    text = page_of(site, head.number)
     _, deeper = shipped.parts_of(head.number)
     folds = re.findall(r'<details class="deeper">.*?</summary>', text, re.DOTALL)
     assert len(folds) == len(deeper)
@@ -165,7 +157,7 @@ def test_the_core_is_open_and_what_is_deeper_is_folded(site, head):
 @pytest.mark.thorough
 @pytest.mark.parametrize("number", quizzes.lessons())
 def test_every_question_of_a_lesson_is_on_its_page(pages, number):
-    page = pages[shipped.head_of(number).file.replace(".ipynb", ".html")]
+    page = pages[address(shipped.head_of(number).file)]
     asked = {id for _, id in page.all("data-question")}
     assert {each.id for each in quizzes.of_lesson(number)} <= asked
 
@@ -177,24 +169,22 @@ def test_a_question_is_right_at_the_right_answer(pages):
     at = next(i for i, (_, a) in enumerate(page.found) if a.get("data-question") == question.id)
     buttons = [attrs for tag, attrs in page.found[at:] if tag == "button"][: len(question.choices)]
     assert [each["data-right"] == "1" for each in buttons] == [each.right for each in question.choices]
-    assert all(
-        choice.why in each["data-said"] for each, choice in zip(buttons, question.choices, strict=True)
-    )
+    said = [each["data-said"] for each in buttons]
+    assert all(choice.why in each for each, choice in zip(said, question.choices, strict=True))
 
 
-def text_of_cell(site, name, cell):
-    text = (site / f"{name}.html").read_text("utf-8")
-    return text.partition(f'id="cell-{cell}"')[2].partition('<div class="cell')[0]
+def text_of_cell(site, number, cell):
+    return page_of(site, number).partition(f'id="cell-{cell}"')[2].partition('<div class="cell')[0]
 
 
 @pytest.mark.thorough
 def test_a_page_does_not_speak_of_keys_and_buttons_that_it_does_not_have(site):
-    assert "Shift+Enter" not in text_of_cell(site, "00_start_here", "surprise-title")
-    assert text_of_cell(site, "00_start_here", "how-to").partition(">")[2].strip() == "</div>"
-    assert "in three formats. <strong>Which of" in text_of_cell(site, "01_number_formats", "first-bits")
-    knobs = text_of_cell(site, "03_loss_scaling", "scaler-play")
+    assert "Shift+Enter" not in text_of_cell(site, "00", "surprise-title")
+    assert text_of_cell(site, "00", "how-to").partition(">")[2].strip() == "</div>"
+    assert "in three formats. <strong>Which of" in text_of_cell(site, "01", "first-bits")
+    knobs = text_of_cell(site, "03", "scaler-play")
     assert "(the notebook has buttons, too, which train on" in knobs
-    bits = text_of_cell(site, "01_number_formats", "surprise")
+    bits = text_of_cell(site, "01", "surprise")
     assert bits.index('href="float.html"') < bits.index("<figure")
 
 
@@ -292,7 +282,7 @@ def test_the_reason_waits_with_what_it_explains():
 def test_each_fold_of_a_lesson_stands_below_all_questions_that_it_answers(site):
     folds = 0
     for head in shipped.heads():
-        text = (site / head.file.replace(".ipynb", ".html")).read_text("utf-8")
+        text = page_of(site, head.number)
         for fold in re.finditer(r'<details class="outcome" data-answers="(.*?)">', text):
             assert all(f'data-question="{id}"' in text[: fold.start()] for id in fold[1].split()), fold[0]
             folds += 1
@@ -301,7 +291,7 @@ def test_each_fold_of_a_lesson_stands_below_all_questions_that_it_answers(site):
 
 @pytest.mark.thorough
 def test_a_count_is_not_to_be_read_before_it_was_guessed(site):
-    text = (site / "01_number_formats.html").read_text("utf-8")
+    text = page_of(site, "01")
     open_, _, rest = text.partition('<details class="outcome" data-answers="formats.count">')
     fold = rest.partition("</details>")[0]
     for told in ("torch.float16  stops at 2048", "mantissa bits</strong>. The first"):
@@ -317,9 +307,8 @@ def test_a_message_is_known_by_its_wording(message):
         dots = ("1", "x", "1x", "a b", " ", ". ", "Half", "float16", "f16", "int8", "1000000")
         said = [each.join(between) for each in dots]
         for two in (("fp16", "fp32"), ("x ", " ")):  # not twice the same
-            said.append(
-                "".join(map(add, between, [*itertools.islice(itertools.cycle(two), len(between) - 1), ""]))
-            )
+            turns = [*itertools.islice(itertools.cycle(two), len(between) - 1), ""]
+            said.append("".join(map(add, between, turns)))
         assert any(message.matches(each) or message.matches(f"{each} x") for each in said), words
 
 
@@ -334,7 +323,7 @@ def test_a_message_is_headed_by_what_it_says(site, message):
 
 @pytest.mark.thorough
 def test_each_loss_curve_stands_above_its_question(site):
-    text = (site / "06_when_amp_breaks.html").read_text("utf-8")
+    text = page_of(site, "06")
     for number, curve in enumerate(LOSS_CURVES, start=1):
         (drawn,) = re.findall(rf'<img alt="Curve {number}: [^>]*src="(pictures/06-[^"]*\.png)"', text)
         assert (site / drawn).is_file()
@@ -363,8 +352,8 @@ def test_each_code_has_its_meaning_and_its_cure(site):
 @pytest.mark.thorough
 def test_every_exercise_has_its_task_hints_and_solution(site):
     for exercise in shelf.exercises():
-        name = shipped.head_of(exercise.lesson).file.replace(".ipynb", ".html")
-        words = " ".join(html.unescape(re.sub("<.*?>", "", (site / name).read_text("utf-8"))).split())
+        text = page_of(site, exercise.lesson)
+        words = " ".join(html.unescape(re.sub("<.*?>", "", text)).split())
         assert exercise.title in words
         last_line = exercise.solution_source.strip().splitlines()[-1]
         assert " ".join(last_line.split()) in words, exercise.id
@@ -373,9 +362,8 @@ def test_every_exercise_has_its_task_hints_and_solution(site):
 @pytest.mark.thorough
 def test_the_front_page_shows_every_route(site):
     text = (site / "index.html").read_text("utf-8")
-    assert [
-        route.title for route in ROUTES if f"<strong>{html.escape(route.title)}</strong>" not in text
-    ] == []
+    shown = [f"<strong>{html.escape(route.title)}</strong>" in text for route in ROUTES]
+    assert all(shown)
     assert "← next" not in text, "the page knows nothing of a learner"
 
 
@@ -423,10 +411,11 @@ def test_no_card_has_markup_that_cards_do_not_render():
 
 
 @pytest.mark.thorough
-def test_every_term_of_the_glossary_can_be_linked_to(pages):
+def test_every_term_of_the_glossary_can_be_linked_to_and_no_file_of_the_tests_is_named(site, pages):
     ids = {id for _, id in pages["glossary.html"].all("id")}
     assert term_id("fp32 island") == "term-fp32-island"
     assert {"term-autocast", "term-loss-scale", "term-fp32-island"} < ids
+    assert "tests/" not in (site / "glossary.html").read_text("utf-8")
 
 
 def test_a_page_is_marked_where_it_is_listed():
@@ -454,11 +443,6 @@ def test_a_folder_that_holds_something_else_is_left_alone(tmp_path):
 def test_code_is_searched_and_excerpted_as_it_is_written():
     code = code_html("grads.append(weight.grad.to_local())", "x")
     assert "grads.append(weight.grad.to_local())" in search_script([Page("x.html", "T", code)])
-
-
-@pytest.mark.thorough
-def test_the_glossary_names_no_file_of_the_tests(site):
-    assert "tests/" not in (site / "glossary.html").read_text("utf-8")
 
 
 def test_what_scrolls_sideways_has_a_shadow():
