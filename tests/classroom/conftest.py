@@ -11,7 +11,6 @@ import psutil
 import pytest
 import requests
 
-from tests.classroom.visitor import Visitor
 from tools.ports import free_port
 from tools.programs import Program
 
@@ -25,13 +24,7 @@ class Demo:
 
     program: Program
     url: str
-
-    def visitor(self, name, password=PASSWORD):
-        return Visitor(self.url, name, password)
-
-    def teacher(self):
-        (said,) = [line for line in self.program.said().splitlines() if line.startswith("teacher, password ")]
-        return self.visitor("teacher", said.split()[-1])
+    password: str = PASSWORD  # of learners
 
     def servers(self):
         """List the processes of the hub, and of what it has started."""

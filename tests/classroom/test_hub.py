@@ -9,6 +9,7 @@ from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
+import requests
 
 pytest.importorskip("jupyterhub", reason="needs the extra 'classroom'")
 
@@ -25,57 +26,54 @@ from classroom.load import places
 from classroom.load.learner import BrokenError
 
 FOLDER = Path(__file__).parents[2] / "classroom" / "jupyterhub"
-MEMORY = "raise MemoryError"
-WHERE = """
-import os
+ABOUT = """
+import io, os, sys, amp_lessons, torch
 home = os.path.expanduser("~")
-print(oct(os.stat(home).st_mode)[-3:], os.listdir(home + "/.run"))
+told = {"lessons": os.listdir(), "sockets": os.listdir(home + "/.run"), "threads": torch.get_num_threads()}
+told["mode"] = oct(os.stat(home).st_mode)[-3:]
+sys.stderr = said = io.StringIO()
 """
 
 
-@pytest.mark.thorough
-@pytest.mark.timeout(300)
-def test_a_learner_logs_in_gets_a_copy_and_runs_a_cell(demo):
-    assert demo.visitor("ada", "wrong").log_in().status_code == 403
-    assert demo.visitor("teacher").log_in().status_code == 403, "the learners' password is not the teacher's"
-    ada = demo.visitor("ada")
-    assert ada.log_in().status_code == 200
-    kernel = ada.start_server().kernel()
-    names = {entry["name"] for entry in ada.ask("GET", "api/contents/").json()["content"]}
-    assert {"00_start_here.ipynb", "03_loss_scaling.ipynb"} <= names
-    assert kernel.run("6 * 7") == "42"
-    shown = kernel.run("import torch, amp_lessons; print(torch.get_num_threads())")
-    assert shown == "1\n"
-    mode, _, sockets = kernel.run(WHERE).partition(" ")
-    assert mode == "700", "the home is the learner's alone"
-    assert "-ipc-" in sockets, "kernels are not to be listened to over TCP"
-    said = kernel.run(MEMORY)
-    assert f"A kernel may use {sizes.limit_mib(sizes.EVERYDAY)} MiB" in said
-    bob = demo.visitor("bob")
-    assert bob.log_in().status_code == 200
-    assert bob.ask("GET", "api/contents", whose="ada").status_code == 403
-    teacher = demo.teacher()
-    assert teacher.log_in().status_code == 200
-    room = teacher.http.get(f"{demo.url}/services/room/", timeout=60)
-    assert "Show the answers" in room.text
+def log_in(demo, name, password=""):
+    """Log in as a person does; return the session, and how the hub answered."""
+    http, page = requests.Session(), f"{demo.url}/hub/login"
+    http.get(page, timeout=90)
+    form = {"username": name, "password": password or demo.password, "_xsrf": http.cookies["_xsrf"]}
+    return http, http.post(page, data=form, timeout=90).status_code
 
 
 @pytest.mark.thorough
 @pytest.mark.timeout(300)
 @pytest.mark.usefixtures("no_loop_runs")
-def test_a_simulated_learner_comes_in_through_the_hub(demo, tmp_path):
+def test_a_learner_logs_in_gets_a_copy_and_runs_cells_that_nobody_else_may_see(demo, tmp_path):
+    assert log_in(demo, "ada", "wrong")[1] == 403
+    assert log_in(demo, "teacher")[1] == 403, "the learners' password is not the teacher's"
     path = tmp_path / "hub.json"
-    path.write_text(json.dumps({"url": demo.url, "passwords": {"eve": demo.visitor("eve").password}}))
+    path.write_text(json.dumps({"url": demo.url, "passwords": {"ada": demo.password}}))
 
     async def run():
         place = places.entered(str(path), 1, ExitStack())
-        async with await place.join(0) as learner:
-            await learner.open()
+        async with await place.join(0) as ada:
+            await ada.open()
             with pytest.raises(BrokenError, match="has 1 learners"):
                 await place.join(1)
-            return await learner.ask("6 * 7")
+            await ada.run(ABOUT, 90)
+            await ada.run("raise MemoryError", 60)
+            return await ada.ask("{**told, 'said': said.getvalue()}")
 
-    assert asyncio.run(run()) == 42
+    told = asyncio.run(run())
+    assert {"00_start_here.ipynb", "03_loss_scaling.ipynb"} <= set(told["lessons"])
+    assert (told["threads"], told["mode"]) == (1, "700"), "the home is the learner's alone"
+    assert "-ipc-" in str(told["sockets"]), "kernels are not to be listened to over TCP"
+    assert f"A kernel may use {sizes.limit_mib(sizes.EVERYDAY)} MiB" in told["said"]
+    bob, status = log_in(demo, "bob")
+    assert status == 200
+    assert bob.get(f"{demo.url}/user/ada/api/contents", timeout=60).status_code == 403
+    (said,) = [line for line in demo.program.said().splitlines() if line.startswith("teacher, password ")]
+    teacher, status = log_in(demo, "teacher", said.split()[-1])
+    assert status == 200
+    assert "Show the answers" in teacher.get(f"{demo.url}/services/room/", timeout=60).text
 
 
 def loaded(name):
