@@ -10,9 +10,9 @@ from itertools import groupby
 from statistics import median
 from typing import Any
 
-from amp_lessons.course.lessons.shipped import DEEPER, begins_deeper, joined, parted, source
+from amp_lessons.course.lessons.shipped import DEEPER, begins_deeper, code_of, joined, parted, source
 from amp_lessons.course.routes.minutes import word_count
-from tests.browser.seen_cells import Names, names_of
+from tests.browser.seen_cells import names_of
 
 Notebook = dict[str, Any]
 Cell = dict[str, Any]
@@ -40,12 +40,8 @@ _OBJECT_ADDRESS = re.compile(r"\bat 0x[0-9a-fA-F]{6,}")
 
 def executed_from_top_to_bottom(notebook: Notebook) -> list[str]:
     """A cell without an execution count is one in which nbval compares nothing."""
-    counts = [cell["execution_count"] for cell in code_cells(notebook)]
-    return [
-        f"code cell {expected} has the execution count {count}"
-        for expected, count in enumerate(counts, start=1)
-        if count != expected
-    ]
+    counts = enumerate((cell["execution_count"] for cell in code_cells(notebook)), start=1)
+    return [f"code cell {place} has the execution count {count}" for place, count in counts if count != place]
 
 
 def no_error_outputs(notebook: Notebook) -> list[str]:
@@ -73,9 +69,9 @@ def short_code_cells(notebook: Notebook) -> list[str]:
     long = [cell for cell in cells if line_count(cell) > MAX_CODE_LINES]
     complaints = [f"{line_count(cell)} lines of code from {first_line(cell)!r} on" for cell in long]
     middle = median(map(line_count, cells)) if cells else 0
-    return complaints + (
-        [f"the median code cell has {middle} lines"] if middle > MAX_MEDIAN_CODE_LINES else []
-    )
+    if middle > MAX_MEDIAN_CODE_LINES:
+        complaints.append(f"the median code cell has {middle} lines")
+    return complaints
 
 
 def short_markdown_cells(notebook: Notebook) -> list[str]:
@@ -83,11 +79,8 @@ def short_markdown_cells(notebook: Notebook) -> list[str]:
     cells = [
         cell for cell in notebook["cells"] if cell["cell_type"] == "markdown" and "long" not in tags(cell)
     ]
-    return [
-        f"{word_count(source(cell))} words of text from {first_line(cell)!r} on"
-        for cell in cells
-        if word_count(source(cell)) > MAX_MARKDOWN_WORDS
-    ]
+    words = [(word_count(source(cell)), first_line(cell)) for cell in cells]
+    return [f"{count} words of text from {line!r} on" for count, line in words if count > MAX_MARKDOWN_WORDS]
 
 
 def something_to_do(notebook: Notebook) -> list[str]:
@@ -112,7 +105,7 @@ def the_core_in_one_piece(notebook: Notebook) -> list[str]:
     ids = [cell.get("id") for cell in core]
     if not deeper:
         return ["the head states more minutes than the core's"] if " more** " in source(core[0]) else []
-    headings = [line for cell in deeper_cells(notebook) for line in headings_in(cell)]
+    headings = [line for section in deeper for cell in section for line in headings_in(cell)]
     others = [line for line in headings if not line.startswith((DEEPER, "### "))]
     complaints = [f"{line!r} stands below {DEEPER!r}" for line in others]
     return complaints + ([] if ids[-2:] == ["lesson-end", "deeper"] else [f"the core ends with {ids[-2:]}"])
@@ -140,16 +133,11 @@ def names_from_above(notebook: Notebook) -> list[str]:
     That a name is bound before it is read, a run from top to bottom shows.
     """
     cells, sections = parted(notebook["cells"])
-    core, deeper = _names(cells), map(_names, sections)
+    core, *deeper = (names_of(code_of(each)) for each in (cells, *sections))
     pieces = [("the core", core, core.bound)]
     pieces += [(f"deeper section {n}", each, core.bound | each.bound) for n, each in enumerate(deeper, 1)]
     missing = [(piece, sorted(names.read - there - _THERE_ALREADY)) for piece, names, there in pieces]
     return [f"{piece} does not bind {', '.join(names)}" for piece, names in missing if names]
-
-
-def _names(cells: list[Cell]) -> Names:
-    code = "\n".join(source(cell) for cell in cells if cell["cell_type"] == "code")
-    return names_of(code)
 
 
 def small_pictures(notebook: Notebook) -> list[str]:
@@ -199,10 +187,6 @@ def code_cells(notebook: Notebook) -> list[Cell]:
     return [cell for cell in notebook["cells"] if cell["cell_type"] == "code"]
 
 
-def deeper_cells(notebook: Notebook) -> list[Cell]:
-    return [cell for section in parted(notebook["cells"])[1] for cell in section]
-
-
 def headings_in(cell: Cell) -> list[str]:
     return re.findall(r"^#+ .+", source(cell), re.MULTILINE) if cell["cell_type"] == "markdown" else []
 
@@ -211,11 +195,8 @@ def deeper_minutes(notebook: Notebook) -> dict[str, int]:
     """What each deeper section states below its heading."""
     headings = list(filter(begins_deeper, notebook["cells"]))
     stated = [re.search(r"\*\*(\d+) minutes\*\*", source(cell)) for cell in headings]
-    return {
-        first_line(cell).removeprefix("## "): int(found[1])
-        for cell, found in zip(headings, stated, strict=True)
-        if found
-    }
+    found = {first_line(cell).removeprefix("## "): each for cell, each in zip(headings, stated, strict=True)}
+    return {heading: int(each[1]) for heading, each in found.items() if each}
 
 
 def outputs(notebook: Notebook) -> Iterator[dict[str, Any]]:

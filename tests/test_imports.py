@@ -33,9 +33,8 @@ def newly_loaded(statement):
 
 
 def modules_loaded(statement):
-    done = subprocess.run(
-        [sys.executable, "-c", LOADED.format(statement=statement)], capture_output=True, text=True
-    )
+    command = [sys.executable, "-c", LOADED.format(statement=statement)]
+    done = subprocess.run(command, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     return set(done.stdout.split())
 
@@ -70,22 +69,21 @@ def test_import_time_is_measured_beyond_torch():
     assert 0 < import_time.import_ms("amp_lessons") < import_time.import_ms("matplotlib.pyplot")
 
 
-@pytest.mark.few
-@pytest.mark.parametrize(
-    "package",
-    [
-        "amp_lessons",
-        "amp_lessons.advice",
-        "amp_lessons.audit",
-        "amp_lessons.autocast",
-        "amp_lessons.formats",
-        "amp_lessons.course.interview",
-        "amp_lessons.measure",
-        "amp_lessons.parallel",
-        "amp_lessons.scaling",
-        "amp_lessons.course.views",
-    ],
+FACES = (
+    "advice",
+    "audit",
+    "autocast",
+    "formats",
+    "measure",
+    "parallel",
+    "scaling",
+    "course.interview",
+    "course.views",
 )
+
+
+@pytest.mark.few
+@pytest.mark.parametrize("package", ["amp_lessons", *(f"amp_lessons.{face}" for face in FACES)])
 def test_whatever_a_stub_names_loads_and_is_documented(package):
     face = importlib.import_module(package)
     named = re.findall(r"^from \S+ import (\w+) as \1$", Path(face.__file__ + "i").read_text(), re.MULTILINE)
@@ -102,21 +100,6 @@ def test_a_view_that_does_not_exist_is_answered_with_those_that_do():
 
 
 @pytest.mark.few
-@pytest.mark.parametrize(
-    "package",
-    [
-        "amp_lessons.advice",
-        "amp_lessons.audit",
-        "amp_lessons.autocast",
-        "amp_lessons.formats",
-        "amp_lessons.course.interview",
-        "amp_lessons.measure",
-        "amp_lessons.course.views",
-        "amp_lessons.parallel",
-        "amp_lessons.scaling",
-        "amp_lessons.course.material",
-    ],
-)
-def test_importing_a_face_loads_nothing_of_what_it_offers(package):
-    outside = {name for name in newly_loaded(f"import {package}") if name != "amp_lessons"}
-    assert outside <= {"lazy_loader"}
+@pytest.mark.parametrize("face", [*FACES, "course.material"])
+def test_importing_a_face_loads_nothing_of_what_it_offers(face):
+    assert newly_loaded(f"import amp_lessons.{face}") <= {"amp_lessons", "lazy_loader"}

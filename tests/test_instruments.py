@@ -88,11 +88,8 @@ def brought() -> set[str]:
 def hidden() -> set[str]:
     """Return the names under which everything else that is installed here is imported."""
     kept = {*brought(), "amp-lessons"}
-    return {
-        name
-        for name, owners in metadata.packages_distributions().items()
-        if not {*map(canonicalize_name, owners)} & kept
-    }
+    owners = metadata.packages_distributions().items()
+    return {name for name, them in owners if not {*map(canonicalize_name, them)} & kept}
 
 
 @pytest.fixture
@@ -194,12 +191,11 @@ def default(dtype: torch.dtype) -> Iterator[None]:
         torch.set_default_dtype(torch.float32)
 
 
-def autocast_on() -> contextlib.AbstractContextManager[Any]:
-    return torch.autocast("cpu", torch.bfloat16)
-
-
 DTYPES = [torch.bfloat16, torch.float16, torch.float64]
-SETTINGS = {**{str(dtype): partial(default, dtype) for dtype in DTYPES}, "autocast": autocast_on}
+SETTINGS = {
+    **{str(dtype): partial(default, dtype) for dtype in DTYPES},
+    "autocast": partial(torch.autocast, "cpu", torch.bfloat16),
+}
 
 
 @pytest.mark.parametrize("setting", SETTINGS)

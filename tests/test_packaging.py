@@ -24,10 +24,7 @@ ON_CONDA_FORGE = {"torch": "pytorch"}
 
 
 def requirements(*extras):
-    lines = [
-        *PROJECT["dependencies"],
-        *(line for extra in extras for line in PROJECT["optional-dependencies"][extra]),
-    ]
+    lines = sum((PROJECT["optional-dependencies"][extra] for extra in extras), PROJECT["dependencies"])
     return {canonicalize_name(requirement.name): requirement for requirement in map(Requirement, lines)}
 
 
@@ -63,9 +60,7 @@ def test_every_requirement_is_pinned_to_a_version_it_admits(pins):
     assert {"torch", "jupyterlab", "transformers", "pytest"} <= set(wanted)
     for name, requirement in wanted.items():
         assert name in pins, f"constraints.txt does not pin {name}"
-        assert requirement.specifier.contains(pinned_version(pins[name])), (
-            f"{pins[name]} is not {requirement}"
-        )
+        assert requirement.specifier.contains(pinned_version(pins[name])), f"{pins[name]}, not {requirement}"
 
 
 def test_no_name_is_pinned_twice(pins):
@@ -93,9 +88,8 @@ def installed(name, version):
 
 
 def test_conda_installs_what_make_lab_installs(environment):
-    wanted = {
-        ON_CONDA_FORGE.get(name, name): req.specifier for name, req in requirements("lab", "models").items()
-    }
+    needed = requirements("lab", "models").items()
+    wanted = {ON_CONDA_FORGE.get(name, name): requirement.specifier for name, requirement in needed}
     offered = conda_specs(environment)
     assert offered.pop("python") == SpecifierSet(PROJECT["requires-python"])
     assert offered.pop("pip") == SpecifierSet()

@@ -25,12 +25,7 @@ def test_the_halves_are_what_autocast_casts_to() -> None:
 
 
 def test_a_dtype_of_autocast_has_the_name_of_its_precision() -> None:
-    assert [precision_name(dtype) for dtype in (None, torch.float16, torch.bfloat16)] == [
-        "fp32",
-        "fp16",
-        "bf16",
-    ]
-    with pytest.raises(
-        ValueError, match=r"autocast casts to torch.float16 or torch.bfloat16, not to torch.int8"
-    ):
+    names = [precision_name(dtype) for dtype in (None, torch.float16, torch.bfloat16)]
+    assert names == ["fp32", "fp16", "bf16"]
+    with pytest.raises(ValueError, match=r"casts to torch.float16 or torch.bfloat16, not to torch.int8"):
         precision_name(torch.int8)

@@ -29,9 +29,8 @@ def complaints(questions):
     most, offered = max(letters.values()), Counter(len(each.choices) for each in questions)
     said = [f"{letter} is never right" for letter in "abc" if letter not in letters]
     said += ["d is never right"] if offered[4] >= ENOUGH and "d" not in letters else []
-    said += (
-        [f"{most} of {len(questions)} right answers stand at one letter"] if 2 * most > len(questions) else []
-    )
+    if 2 * most > len(questions):
+        said.append(f"{most} of {len(questions)} right answers stand at one letter")
     return said + ([f"{longest} right answers are the longest"] if 5 * longest > 2 * len(questions) else [])
 
 
@@ -48,9 +47,8 @@ def made(right, texts):
 def test_what_gives_answers_away_is_noticed():
     fair = [made(letter, ["x", "x", "x"]) for letter in "abcabc"]
     assert complaints(fair) == []
-    assert complaints(fair + 6 * [made("b", ["x", "x", "x"])]) == [
-        "8 of 12 right answers stand at one letter"
-    ]
+    at_b = fair + 6 * [made("b", ["x", "x", "x"])]
+    assert complaints(at_b) == ["8 of 12 right answers stand at one letter"]
     assert complaints([made(letter, ["x", "x", "x"]) for letter in "abab"]) == ["c is never right"]
     long = [made(letter, ["xx" if each == letter else "x" for each in "abc"]) for letter in "abc"]
     assert complaints(fair[:4] + long) == ["3 right answers are the longest"]

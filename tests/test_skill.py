@@ -43,9 +43,8 @@ def run(command, folder):
         "PYTHONPATH": str(ROOT),
         "AMP_LESSONS_HOME": str(folder / "home"),
     }
-    done = subprocess.run(
-        ["bash", "-c", command], cwd=folder, env=environment, capture_output=True, text=True, timeout=120
-    )
+    command, how = ["bash", "-c", command], {"capture_output": True, "text": True, "timeout": 120}
+    done = subprocess.run(command, cwd=folder, env=environment, **how)
     return done.returncode, done.stdout + done.stderr
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import gc
-from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from threading import Event
 from typing import Any
@@ -17,25 +16,20 @@ from amp_lessons.measure import measure_memory, predict_memory
 
 
 class Meeting(nn.Module):
-    """A model in whose forward pass a thread meets another: a function, which no copy of the model copies."""
+    """A model in whose forward pass a thread says that it has come, and waits before it goes on."""
 
-    def __init__(self, meet: Callable[[], None]) -> None:
+    def __init__(self, come: Event, go: Event) -> None:
         super().__init__()
-        self.layer, self.meet = nn.Linear(4, 4), meet
+
+        def meet() -> None:
+            come.set()
+            assert go.wait(60)
+
+        self.layer, self.meet = nn.Linear(4, 4), meet  # a function, which no copy of the model copies
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         self.meet()
         return self.layer(x)
-
-
-def meeting(come: Event, go: Event) -> Meeting:
-    """Make a model that says when it has come, and waits before it goes on."""
-
-    def meet() -> None:
-        come.set()
-        assert go.wait(60)
-
-    return Meeting(meet)
 
 
 def compiles() -> bool:
@@ -59,7 +53,7 @@ def test_two_that_overlap_leave_every_switch_as_it_was(instrument: Any) -> None:
     with torch.autograd.set_detect_anomaly(True, check_nan=False), ThreadPoolExecutor(2) as threads:
         runs = []
         for i in (0, 1):
-            runs.append(threads.submit(instrument, meeting(come[i], go[i]), torch.ones(2, 4)))
+            runs.append(threads.submit(instrument, Meeting(come[i], go[i]), torch.ones(2, 4)))
             assert come[i].wait(60), runs[i].result()
         for i in (0, 1):  # the first to come is the first to go
             go[i].set()

@@ -55,9 +55,8 @@ def test_command_import_and_folders_keep_their_names(moved):
     assert "`amp-lessons progress`" in (root / "README.md").read_text("utf-8")
     assert 'amp-lessons = "amp_lessons.cli.cli:main"' in (root / "pyproject.toml").read_text("utf-8")
     assert "\nname: amp-lessons\n" in (root / "skills" / "amp-lessons" / "SKILL.md").read_text("utf-8")
-    done = subprocess.run(
-        [sys.executable, "-m", "amp_lessons", "--help"], cwd=root, capture_output=True, text=True
-    )
+    command = [sys.executable, "-m", "amp_lessons", "--help"]
+    done = subprocess.run(command, cwd=root, capture_output=True, text=True)
     assert done.stdout.startswith("usage: amp-lessons")
 
 

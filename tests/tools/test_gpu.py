@@ -187,12 +187,13 @@ def test_tests_are_told_one_by_one(tmp_path):
     part = made(Part, json.loads((tmp_path / "r.json").read_text()))
     assert part.status == "done"
     outcomes = {each.name.rpartition("::")[2]: (each.outcome, each.message) for each in part.results}
-    assert {name: outcome for name, (outcome, _) in outcomes.items()} == {
+    expected = {
         "test_good": "passed",
         "test_bad": "failed",
         "test_skipped": "skipped",
         "test_broken": "failed",
     }
+    assert {name: outcome for name, (outcome, _) in outcomes.items()} == expected
     assert "one is not two" in outcomes["test_bad"][1]
     assert "needs a GPU of 2030" in outcomes["test_skipped"][1]
 

@@ -19,7 +19,7 @@ from torch import Tensor, nn
 def python_help_text() -> str:
     """Return the prose of Python's own help topics, in alphabetical order of the topics.
 
-    Raises ``RuntimeError`` where an operating system ships Python without it.
+    Raises RuntimeError where an operating system ships Python without it.
     """
     try:
         from pydoc_data import topics
@@ -43,10 +43,7 @@ class Vocabulary:
         return len(self.characters)
 
     def encode(self, text: str) -> Tensor:
-        """Return the characters' indices, int64 of shape (length,).
-
-        Raises ``ValueError`` for an unknown one.
-        """
+        """Return the characters' indices, int64 of shape (length,). Raises ValueError for an unknown one."""
         index = {character: i for i, character in enumerate(self.characters)}
         unknown = sorted(set(text) - index.keys())
         if unknown:
@@ -97,10 +94,7 @@ class CharacterModel(nn.Module):
         self.head = nn.Linear(width, vocabulary_size)
 
     def forward(self, indices: Tensor) -> Tensor:
-        """Predict the next character at every position.
-
-        Raises ``ValueError`` beyond ``context`` characters.
-        """
+        """Predict the next character at every position. Raises ValueError beyond ``context`` characters."""
         length = indices.shape[1]
         if length > self.positions.num_embeddings:
             raise ValueError(

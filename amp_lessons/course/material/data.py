@@ -61,7 +61,7 @@ def digits(test_fraction: float = 0.2) -> Digits:
     """Return the digits on the CPU, as a training and a test set.
 
     The images are shuffled once and for all, so every call returns the same split; each returned tensor is a
-    copy. Raises ``ValueError`` unless ``test_fraction`` leaves at least one image on each side.
+    copy. Raises ValueError unless ``test_fraction`` leaves at least one image on each side.
     """
     images, labels = _all_digits()
     cut = len(labels) - round(test_fraction * len(labels))
@@ -79,7 +79,7 @@ def batches(
     """Return the data as shuffled (images, labels) batches: a loader that can be iterated again and again.
 
     The order depends on the seed alone, not on the device or on the state of the global random generator. The
-    last batch holds what is left. Raises ``ValueError`` unless ``batch_size`` is at least 1.
+    last batch holds what is left. Raises ValueError unless ``batch_size`` is at least 1.
     """
     if batch_size < 1:
         raise ValueError(f"batch_size must be at least 1, got {batch_size}")

@@ -56,7 +56,7 @@ class Docstrings:
 def docstrings() -> Docstrings:
     """Return 896 docstrings to train on and 304 to test with, an equal number of each source.
 
-    Raises ``RuntimeError`` where an operating system ships Python without its library's sources.
+    Raises RuntimeError where an operating system ships Python without its library's sources.
     """
     found = [_shuffled(place)[:PER_SOURCE] for place in SOURCES.values()]
     for source, texts in zip(SOURCES, found, strict=True):

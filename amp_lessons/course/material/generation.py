@@ -1,7 +1,4 @@
-"""A small diffusion model that draws digits, and how far off its drawings are.
-
-All work on rows of 64 pixels.
-"""
+"""A small diffusion model that draws digits as rows of 64 pixels, and how far off its drawings are."""
 
 from __future__ import annotations
 

@@ -55,7 +55,7 @@ def what_is_missing() -> str:
 def folder_of(package: str) -> Path:
     """Return where a package of the extra lies, without importing it.
 
-    Raises ``ModuleNotFoundError``, which says what to install, where it is missing.
+    Raises ModuleNotFoundError, which says what to install, where it is missing.
     """
     found = importlib.util.find_spec(package)
     if found is None or found.origin is None:
@@ -90,7 +90,7 @@ def minilm(*, random_weights: bool = False, seed: int = 0) -> Encoder:
     """Return MiniLM on the CPU: 22.6 million parameters, fp32, 6 layers of 384 channels.
 
     With ``random_weights``, or where the extra ``pretrained`` is missing, its weights are drawn from
-    ``seed``, as BERT's were before anybody trained it. Raises ``ValueError`` where the installed file is not
+    ``seed``, as BERT's were before anybody trained it. Raises ValueError where the installed file is not
     the official one.
     """
     encoder = seeded(Encoder, seed)

@@ -84,7 +84,7 @@ class Race:
     """fp32 against mixed precision on one of ``TASKS``, step by step."""
 
     def __init__(self, task: str, dtype: torch.dtype, device: torch.device | str) -> None:
-        """Line both runs up at step 0. Raises ``ValueError`` for an unknown task or another dtype."""
+        """Line both runs up at step 0. Raises ValueError for an unknown task or another dtype."""
         if task not in list(TASKS):
             raise ValueError(f"The task is one of {', '.join(TASKS)}; there is no {task!r}.")
         if dtype not in HALVES.values():
@@ -129,7 +129,7 @@ class Race:
         return max(finite, default=(math.inf, 0), key=itemgetter(0))
 
     def advance(self) -> None:
-        """Train both runs one step. Raises ``ValueError`` when they are at their end."""
+        """Train both runs one step. Raises ValueError when they are at their end."""
         if self.finished:
             raise ValueError(f"the race has ended after {self.step} steps")
         self.fp32.advance()

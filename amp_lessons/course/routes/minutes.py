@@ -46,10 +46,7 @@ class Section:
 
 
 def sections(number: str) -> tuple[Section, ...]:
-    """Return the sections of a lesson by its number, ``"03"``, with whole minutes that add up.
-
-    Raises as ``shipped.head_of`` does.
-    """
+    """Return the sections of a lesson by its number; their minutes add up. Raises as ``shipped.head_of``."""
     return sections_of(shipped.numbered(shipped.originals(), number))
 
 

@@ -48,10 +48,7 @@ def runs_alone(source: str) -> bool:
 
 
 class Returning:
-    """A learner who has come back to ``lesson``, by its number, in the kernel of ``shell``.
-
-    ``here`` is the one of this kernel.
-    """
+    """A learner back in ``lesson``, by its number, in the kernel of ``shell``; ``here`` is this kernel's."""
 
     here: ClassVar[Returning | None] = None
 

@@ -137,10 +137,7 @@ def _name(home: str) -> str:
 
 @contextlib.contextmanager
 def _home() -> Iterator[str]:
-    """Make a folder that a container's user may enter, and nobody else here.
-
-    In it lies what is seen in place of what is hidden.
-    """
+    """Make a folder that only a container's user may enter, of what is seen in place of what is hidden."""
     with tempfile.TemporaryDirectory(prefix="amp-lessons-grading-", ignore_cleanup_errors=True) as private:
         home = Path(private, "home")
         for room in _ROOMS:
