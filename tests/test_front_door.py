@@ -6,22 +6,21 @@ import json
 import os
 import re
 import shutil
-import signal
 import subprocess
 import sys
 import sysconfig
 import tempfile
-import time
-import urllib.request
 import zipfile
 from contextlib import contextmanager, suppress
 from functools import partial
 from pathlib import Path
 
 import pytest
+import requests
 
 from tests.test_packaging import PROJECT
 from tools.ports import free_port
+from tools.programs import Program
 
 ROOT = Path(__file__).parents[1]
 LESSONS = sorted(path.name for path in (ROOT / "notebooks").glob("*.ipynb"))
@@ -36,42 +35,31 @@ pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
 
 @contextmanager
 def serving(command, folder, home, **environment):
-    """Run a command that starts JupyterLab in ``folder``; give what asks its contents API, and its log."""
-    log = home / "log"
-    env = {**os.environ, "PYTHONPATH": "", **environment, "HOME": str(home), "JUPYTER_TOKEN": TOKEN}
-    for name in [name for name in env if name.startswith(("JUPYTER_", "AMP_")) and name != "JUPYTER_TOKEN"]:
-        del env[name]
-    with log.open("w") as out:
-        process = subprocess.Popen(
-            command, cwd=folder, env=env, stdout=out, stderr=out, start_new_session=True
-        )
-    try:
-        yield partial(ask, port_of(process, log)), log
-    finally:
-        os.killpg(process.pid, signal.SIGKILL)
-        process.wait()
+    """Run a command that starts JupyterLab in ``folder``; give what asks its contents API, and it."""
+    kept = {name: value for name, value in os.environ.items() if not name.startswith(("JUPYTER_", "AMP_"))}
+    env = {**kept, "PYTHONPATH": "", **environment, "HOME": str(home), "JUPYTER_TOKEN": TOKEN}
+    with Program(command, home / "log", cwd=folder, env=env, end_s=0.1) as program:
+        program.wait_until(lambda: answers(program), START_TIMEOUT_S)
+        yield partial(ask, url_of(program)), program
 
 
-def port_of(process, log):
-    """Wait until the server answers; its log names the port it took."""
-    deadline = time.monotonic() + START_TIMEOUT_S
-    while time.monotonic() < deadline and process.poll() is None:
-        with suppress(OSError):
-            if named := re.search(r"http://127\.0\.0\.1:(\d+)/", log.read_text()):
-                ask(int(named[1]))
-                return int(named[1])
-        time.sleep(0.2)
-    raise AssertionError(f"JupyterLab did not start:\n{log.read_text()}")
+def url_of(program):
+    """Return the address that JupyterLab says it has taken."""
+    found = re.search(r"http://127\.0\.0\.1:\d+(?=/)", program.said())
+    return found[0] if found else ""
 
 
-def ask(port, path="", method="GET", **content):
-    request = urllib.request.Request(
-        f"http://127.0.0.1:{port}/api/contents/{path}?token={TOKEN}",
-        method=method,
-        data=json.dumps(content).encode() if content else None,
-    )
-    with urllib.request.urlopen(request, timeout=30) as answer:
-        return json.load(answer)
+def answers(program):
+    with suppress(requests.RequestException):
+        return bool(ask(url_of(program)))
+    return False
+
+
+def ask(url, path="", method="GET", **content):
+    address, said = f"{url}/api/contents/{path}", {"params": {"token": TOKEN}, "json": content or None}
+    answer = requests.request(method, address, timeout=30, **said)
+    answer.raise_for_status()
+    return answer.json()
 
 
 def git(folder, *arguments):
@@ -84,12 +72,7 @@ def git(folder, *arguments):
 def clones(tmp_path):
     """The course as somebody publishes it, and a learner's clone of that with its environment made."""
     published, clone = tmp_path / "published", tmp_path / "clone"
-    tracked = subprocess.run(
-        ["git", "-C", str(ROOT), "ls-files", "--cached", "--others", "--exclude-standard", "-z"],
-        check=True,
-        capture_output=True,
-        text=True,
-    ).stdout.split("\0")
+    tracked = git(ROOT, "ls-files", "--cached", "--others", "--exclude-standard", "-z").split("\0")
     for name in filter(None, tracked):
         if (ROOT / name).is_file():
             (published / name).parent.mkdir(parents=True, exist_ok=True)
@@ -124,9 +107,8 @@ def said(path):
 def test_a_learner_pulls_a_new_version_over_a_lesson_edited_and_run(clones, tmp_path):
     published, clone = clones
     mine = clone / "my_lessons"
-    with serving(
-        make_lab("--no-browser", f"--port={free_port()}"), clone, tmp_path, PYTHONPATH=str(clone)
-    ) as (ask, _):
+    lab = make_lab("--no-browser", f"--port={free_port()}")
+    with serving(lab, clone, tmp_path, PYTHONPATH=str(clone)) as (ask, _):
         assert sorted(entry["name"] for entry in ask()["content"]) == sorted(LESSONS)
         lesson = ask(LESSONS[0])["content"]
         lesson["cells"][1]["outputs"] = [{"output_type": "stream", "name": "stdout", "text": "ran here\n"}]
@@ -138,13 +120,8 @@ def test_a_learner_pulls_a_new_version_over_a_lesson_edited_and_run(clones, tmp_
 
     assert git(clone, "status", "--porcelain") == ""
     git(clone, "pull", "--quiet")
-    done = subprocess.run(
-        make_lab("--copy-only"),
-        cwd=clone,
-        env={**os.environ, "PYTHONPATH": str(clone)},
-        capture_output=True,
-        text=True,
-    )
+    env = {**os.environ, "PYTHONPATH": str(clone)}
+    done = subprocess.run(make_lab("--copy-only"), cwd=clone, env=env, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     assert f"There is a new version of {LESSONS[0]}" in done.stdout
     assert f"had not touched: {LESSONS[3]}" in done.stdout
@@ -207,8 +184,12 @@ def as_an_ordinary_user(command):
     return [*user, "--inh-caps=+dac_read_search", "--ambient-caps=+dac_read_search", *command]
 
 
-def test_the_wheel_holds_what_a_learner_needs_and_nothing_else(wheel):
-    names = zipfile.ZipFile(wheel).namelist()
+def test_the_wheel_says_what_it_is_and_holds_what_a_learner_needs_and_nothing_else(wheel):
+    archive = zipfile.ZipFile(wheel)
+    names = archive.namelist()
+    (metadata,) = [archive.read(name).decode() for name in names if name.endswith("/METADATA")]
+    for line in (f"Version: {PROJECT['version']}", "License-Expression: MIT", "Requires-Dist: jupyterlab"):
+        assert line in metadata
     inside = [name for name in names if name.startswith("amp_lessons/")]
     assert [Path(name).name for name in inside if name.endswith(".ipynb")] == LESSONS
     for kind in ("quizzes/*.json", "bench/recordings/*.json", "exercises/*/card.md", "views/base/*.js"):
@@ -216,15 +197,6 @@ def test_the_wheel_holds_what_a_learner_needs_and_nothing_else(wheel):
         assert expected - {"amp_lessons/course/exercises/_template/card.md"} <= set(inside)
     assert len(inside) == len([name for name in names if ".dist-info/" not in name])
     assert not [name for name in names if "attempts.py" in name and name.count("/") > 2]
-
-
-def test_the_wheel_says_what_it_is(wheel):
-    archive = zipfile.ZipFile(wheel)
-    (name,) = [name for name in archive.namelist() if name.endswith("/METADATA")]
-    metadata = archive.read(name).decode()
-    assert f"Version: {PROJECT['version']}" in metadata
-    assert "License-Expression: MIT" in metadata
-    assert "Requires-Dist: jupyterlab" in metadata
 
 
 def test_the_changelog_begins_with_this_version():
@@ -241,10 +213,10 @@ def test_the_wheel_opens_the_course_in_an_empty_folder(installed, tmp_path, as_u
         folder.chmod(0o777)
     open_to_everyone(tmp_path)
     command = as_user([str(installed / "amp-lessons"), "lab", "--no-browser", f"--port={free_port()}"])
-    with serving(command, empty, home) as (ask, log):
+    with serving(command, empty, home) as (ask, program):
         assert sorted(entry["name"] for entry in ask()["content"]) == sorted(LESSONS)
         owner = (empty / "my_lessons" / LESSONS[0]).stat().st_uid
-    told = log.read_text()
+    told = program.said()
     assert f"Your own copy of the lessons is in {empty / 'my_lessons'}." in told
     assert ("You are root" in told) == (owner == 0)
 
@@ -256,8 +228,8 @@ def test_a_second_window_of_the_course_opens_beside_the_first(installed, tmp_pat
     homes = [tmp_path / name for name in ("first", "second")]
     for home in homes:
         home.mkdir()
-    with serving(lab, tmp_path, homes[0]) as (ask, _), serving(lab, tmp_path, homes[1]) as (other, log):
-        assert f"Port {port} is taken" in log.read_text()
+    with serving(lab, tmp_path, homes[0]) as (ask, _), serving(lab, tmp_path, homes[1]) as (other, second):
+        assert f"Port {port} is taken" in second.said()
         lesson = ask(LESSONS[0])["content"]
         ask(LESSONS[0], "PUT", type="notebook", format="json", content=changed(lesson, "my notes"))
         assert other(LESSONS[0])["content"]["cells"][0]["source"] == "my notes"
@@ -265,9 +237,8 @@ def test_a_second_window_of_the_course_opens_beside_the_first(installed, tmp_pat
 
 def test_the_wheels_python_runs_the_wheels_course(installed):
     code = "import amp_lessons.course.lessons as l; print(l.originals())"
-    done = subprocess.run(
-        [str(installed / "python"), "-c", code], cwd="/", env={}, capture_output=True, text=True
-    )
+    command = [str(installed / "python"), "-c", code]
+    done = subprocess.run(command, cwd="/", env={}, capture_output=True, text=True)
     assert done.stdout.startswith(str(installed.parent)), done.stderr
 
 

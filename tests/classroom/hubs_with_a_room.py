@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-import json
 import os
 import secrets
 import sys
 import time
-import urllib.error
-import urllib.request
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
+
+import requests
 
 from tools.ports import free_port
 from tools.programs import Program
@@ -45,18 +44,6 @@ add_to(c, [{teacher!r}], port={room})
 
 
 @dataclass
-class Reply:
-    """What came back."""
-
-    status: int
-    body: str
-
-    @property
-    def json(self) -> dict[str, Any]:
-        return json.loads(self.body)
-
-
-@dataclass
 class Hub:
     """A hub that runs in ``folder``."""
 
@@ -80,43 +67,38 @@ class Hub:
         """Return a token of a learner's, such as the hub gives to their server."""
         wishes.setdefault("scopes", ["access:services!service=room"])
         self._api("POST", f"users/{login}", ok=(201, 409))
-        return self._api("POST", f"users/{login}/tokens", wishes, ok=(201,)).json["token"]
+        return self._api("POST", f"users/{login}/tokens", wishes, ok=(201,)).json()["token"]
 
     def revoke(self, login: str, token: str) -> None:
         """Take a token back."""
-        for each in self._api("GET", f"users/{login}/tokens", ok=(200,)).json["api_tokens"]:
+        for each in self._api("GET", f"users/{login}/tokens", ok=(200,)).json()["api_tokens"]:
             self._api("DELETE", f"users/{login}/tokens/{each['id']}", ok=(204,))
 
     def ask(
         self, method: str, path: str, content: Any = None, token: str | None = None, **headers: str
-    ) -> Reply:
-        """Ask the room as a kernel does."""
+    ) -> requests.Response:
+        """Ask the room as a kernel does; ``content`` is sent as JSON, or as the bytes that it is."""
         given = {} if token is None else {"Authorization": f"token {token}"}
         return ask(method, self.straight + path, content, headers | given)
 
     def learner(self, login: str, name: str | None = None) -> str:
         """Have a learner join, and return their token."""
         token = self.token(login)
-        assert self.ask("PUT", "api/me", {"name": name}, token).status == 200
+        assert self.ask("PUT", "api/me", {"name": name}, token).status_code == 200
         return token
 
-    def _api(self, method: str, path: str, content: Any = None, ok: tuple[int, ...] = ()) -> Reply:
+    def _api(
+        self, method: str, path: str, content: Any = None, ok: tuple[int, ...] = ()
+    ) -> requests.Response:
         url = f"http://127.0.0.1:{self.hub}/hub/api/{path}"
         reply = ask(method, url, content, {"Authorization": f"token {self.admin}"})
-        assert reply.status in ok, (path, reply)
+        assert reply.status_code in ok, (path, reply.text)
         return reply
 
 
-def ask(method: str, url: str, content: Any, headers: dict[str, str]) -> Reply:
-    """Send one request; a refusal is a reply too."""
-    data = content if isinstance(content, bytes) or content is None else json.dumps(content).encode()
-    request = urllib.request.Request(url, data, headers, method=method)
-    try:
-        with urllib.request.urlopen(request, timeout=30) as answer:
-            return Reply(answer.status, answer.read().decode())
-    except urllib.error.HTTPError as error:
-        with error:
-            return Reply(error.code, error.read().decode())
+def ask(method: str, url: str, content: Any, headers: dict[str, str]) -> requests.Response:
+    sent = {"data": content} if isinstance(content, bytes) else {"json": content}
+    return requests.request(method, url, headers=headers, timeout=30, allow_redirects=False, **sent)
 
 
 @contextmanager
@@ -149,6 +131,6 @@ def wait_for(condition: Callable[[], Any], what: str = "it", seconds: float = 60
 def answers(hub: Hub) -> bool:
     """Say whether the room answers through the proxy."""
     try:
-        return ask("GET", hub.page + "room.css", None, {}).status == 200
-    except OSError:
+        return ask("GET", hub.page + "room.css", None, {}).status_code == 200
+    except requests.RequestException:
         return False

@@ -46,7 +46,7 @@ def hub(tmp_path_factory):
     with running_hub(tmp_path_factory.mktemp("hub")) as hub:
         for i, name in enumerate(HOSTILE):
             token = hub.learner(f"hostile{i}", name)
-            assert hub.ask("PUT", "api/exercises/loss_scaler", {}, token).status == 200
+            assert hub.ask("PUT", "api/exercises/loss_scaler", {}, token).status_code == 200
         yield hub
 
 
