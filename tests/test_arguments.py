@@ -22,54 +22,46 @@ FP16 = formats.FORMATS["fp16"]
 
 
 @pytest.mark.parametrize(
-    ("call", "error", "words"),
+    ("call", "refusal"),
     [
         (
             lambda: formats.product("a", torch.ones(2, 2), FP16),
-            TypeError,
-            "a is a float32 matrix such as torch.randn(4, 4), not str 'a'",
+            "TypeError: a is a float32 matrix such as torch.randn(4, 4), not str 'a'",
         ),
         (
             lambda: formats.represent(0.1, "fp16"),
-            TypeError,
-            "float_format is a number format such as formats.FORMATS[\"fp16\"], not str 'fp16'",
+            "TypeError: float_format is a number format such as formats.FORMATS[\"fp16\"], not str 'fp16'",
         ),
         (
             lambda: formats.parse(0.1, FP16),
-            TypeError,
-            'text is what a learner typed, such as "0.1", not float 0.1',
+            'TypeError: text is what a learner typed, such as "0.1", not float 0.1',
         ),
         (
             lambda: scaling.parse_scale(None),
-            TypeError,
-            'text is what a learner typed, such as "0.1", not None',
+            'TypeError: text is what a learner typed, such as "0.1", not None',
         ),
         (
             lambda: measure.time_steps([print], device="cpu"),
-            TypeError,
-            'fns is a dict of functions without arguments, such as {"fp32": step}, not list [<built-in',
+            'TypeError: fns is a dict of functions without arguments, such as {"fp32": step}, not list',
         ),
         (
             lambda: measure.optimizer_bytes(torch.optim.AdamW, "weights"),
-            TypeError,
-            "parameters is a list or another collection, each item a tensor, as in model.parameters()",
+            "TypeError: parameters is a list or another collection, each item a tensor",
         ),
         (
             lambda: autocast.explain(torch.softmax),
-            TypeError,
-            'op is the name of an operation, such as "softmax", not builtin_function_or_method',
+            'TypeError: op is the name of an operation, such as "softmax", not builtin_function_or_method',
         ),
         (
             lambda: measure.operation_rates("fp32", device="cpu", operations=["atention"]),
-            ValueError,
-            "no operation is called 'atention'; did you mean attention or addition?",
+            "ValueError: no operation is called 'atention'; did you mean attention or addition?",
         ),
     ],
 )
-def test_a_refusal_says_what_would_be_right(call, error, words):
-    with pytest.raises(error) as caught:
+def test_a_refusal_says_what_would_be_right(call, refusal):
+    with pytest.raises((TypeError, ValueError)) as caught:
         call()
-    assert words in str(caught.value)
+    assert f"{type(caught.value).__name__}: {caught.value}".startswith(refusal)
 
 
 def test_numbers_of_every_kind_are_numbers():
