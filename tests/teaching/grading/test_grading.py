@@ -34,6 +34,7 @@ def graded(tmp_path_factory):
     hand_in(folder / "wrong_03_loss_scaling.ipynb", "03", **{SCALE: WRONG, "loss_scaler": LOOP})
     hand_in(folder / "hostile.ipynb", "03", **{SCALE: HOSTILE, "loss_scaler": UNUSUAL})
     hand_in(folder / f"={NAME.replace('/', '')}.ipynb", "03", **{SCALE: f"import os\n{ALONE}os._exit(0)"})
+    hand_in(folder / "typo.ipynb", "03", **{SCALE: f"def {SCALE}(gradients) return 1.0"})
     (folder / "broken.ipynb").write_text("[" * 100_000)
     (folder / "link.ipynb").symlink_to("/etc/passwd")
     (folder / "nothing").mkdir()
@@ -67,6 +68,7 @@ def of(graded, learner, exercise_id):
         ("hostile", SCALE, 0.0, "not passed"),
         ("hostile", "loss_scaler", 1.0, "passed"),
         ("edited", SCALE, 0.0, "not passed"),
+        ("typo", SCALE, 0.0, "not passed"),
         ("broken", SCALE, 0.0, "not handed in"),
         ("link", SCALE, 0.0, "not handed in"),
         (f"={NAME}", SCALE, 0.0, "not passed"),
@@ -84,6 +86,7 @@ def test_cheating_that_can_be_seen_is_said(graded):
     assert f"edited, {SCALE}: the notebook shows “passed”" in said
     assert f"edited, {SCALE}: the cell with the check was changed" in said
     assert "edited, loss_scaler: the cell with the check was removed" in said
+    assert f"typo, {SCALE}: the cell is not Python" in said
     assert "broken: broken.ipynb: " in said
     assert "link: link.ipynb: a link" in said
     assert "wrong" not in said
