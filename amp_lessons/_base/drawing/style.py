@@ -109,7 +109,7 @@ def dtype_colour(name: str) -> str:
 
 # Two runs may lie on top of each other, which is often the point: width and dashes keep both in sight.
 STROKES: tuple[dict[str, Any], ...] = (
-    {"color": ACCENT, "lw": 5, "alpha": 0.35},
+    {"color": ACCENT, "lw": 5, "alpha": 0.55},
     {"color": ZONES["underflowed"].colour, "lw": 2, "ls": (0, (5, 2))},
     {"color": INK, "lw": 1.4, "ls": (0, (3, 4))},
     {"color": "#009E73", "lw": 2, "ls": (0, (1, 1.5))},
@@ -150,8 +150,8 @@ PAPER_STYLE = Markup(
 # JupyterLab leaves beside its file browser on a screen of 1280.
 SMALL = 8.7
 
-# Powers beside an axis: their exponents, 0.7 times as large, have 11 pixels, too, on a page 880 pixels wide.
-POWERS = 11.6
+# Powers beside an axis: their exponents, 0.7 times as large, have 11 pixels there, too.
+POWERS = 12.5
 
 RC: dict[Any, Any] = {
     "font.family": "DejaVu Sans",

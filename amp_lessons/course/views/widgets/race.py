@@ -237,9 +237,7 @@ class RacePicture(Picture):
                 look = {"color": dtype_colour(name), "lw": 3.5, "alpha": 0.45}
                 below.plot(steps, before.differences, **look, label=f"{name}, the run before")
             named = [*self._curves[:2], *below.lines]  # above the axes, where no curve runs
-            figure.legend(
-                handles=named, loc="upper right", bbox_to_anchor=(0.985, 1), ncols=3, handlelength=3.2
-            )
+            figure.legend(handles=named, loc="upper left", bbox_to_anchor=(0.1, 1), ncols=3, handlelength=3.2)
             (self._difference,) = below.plot([], [], color=dtype_colour(race.amp.precision), lw=1.4)
             below.set_yscale("log", nonpositive="mask")
             below.set_ylim(_LEAST_DIFFERENCE, _MOST_DIFFERENCE)

@@ -147,7 +147,7 @@ def _draw_scale(axes: Axes, timeline: ScalerTimeline) -> None:
     axes.grid(axis="y", color=GRID)
     axes.set_ylabel("loss scale")
     axes.plot([], [], "X", color=overflow.colour, ms=9, label="overflow: step skipped")
-    axes.legend(loc="lower right", bbox_to_anchor=(1, 1), borderaxespad=0)  # above: never over the hatching
+    axes.legend(loc="lower left", bbox_to_anchor=(0, 1), borderaxespad=0)  # above: never over the hatching
 
 
 def _draw_count(axes: Axes, timeline: ScalerTimeline) -> None:

@@ -15,13 +15,13 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 from torch import Tensor
 
-from amp_lessons._base.drawing.axes import BESIDE
 from amp_lessons._base.drawing.picture import Picture
 from amp_lessons._base.drawing.style import GRID, INK, STROKES, house_style
 from amp_lessons._base.text.words import MEASURED_MARK
 from amp_lessons.course.views.base.view import View
 
-LEGEND_CHARACTERS = 24  # of a curve's name stand in a line beside the axes
+_NAME_ABOVE = 22  # characters of a curve's name that stand in a line above the axes
+_IN_A_ROW = 3  # names of curves there
 
 
 class Still(View):
@@ -61,7 +61,7 @@ def curves_picture(
     log: bool = False,
     marks: Mapping[int, str] | None = None,
 ) -> Picture:
-    """Draw each named sequence against its step, named beside the axes; there are strokes for five.
+    """Draw each named sequence against its step, named above the axes; there are strokes for five.
 
     Raises:
         ValueError: for more curves than there are strokes, of which some would be missing.
@@ -81,13 +81,13 @@ def _curves_figure(
     *,
     for_a_phone: bool = False,
 ) -> Figure:
-    names = [textwrap.fill(name, _NAME_BELOW if for_a_phone else LEGEND_CHARACTERS) for name in curves]
+    names = [textwrap.fill(name, _NAME_BELOW if for_a_phone else _NAME_ABOVE) for name in curves]
     with house_style():
+        lines = [len(name.splitlines()) for name in names]
         if for_a_phone:
-            figure, axes, place = _above_a_legend(sum(len(name.splitlines()) for name in names))
+            figure, axes, place = _above_a_legend(sum(lines))
         else:
-            figure, place = Figure(figsize=(9, 3.4)), BESIDE
-            axes = figure.add_axes((0.085, 0.15, 0.64, 0.8))
+            figure, axes, place = _below_a_legend(math.ceil(len(names) / _IN_A_ROW) * max(lines))
         for name, values, stroke in zip(names, curves.values(), STROKES[: len(curves)], strict=True):
             axes.plot(range(1, len(values) + 1), values, label=name, **stroke)
         if log:
@@ -105,6 +105,17 @@ def _curves_figure(
 
 _NAME_BELOW = 32  # characters of a curve's name that stand in a line below the axes
 _LINE, _AXES, _LABELS = 0.21, 2.4, 0.5  # inches high: a line of the legend, the axes, what is written below
+
+
+def _below_a_legend(lines: int) -> tuple[Figure, Axes, dict[str, Any]]:
+    """Return a figure with axes, and where above them, from the left, a legend of so many lines stands.
+
+    What a narrow page leaves of a picture is its left.
+    """
+    height = _LABELS + _AXES + _LINE * lines + 0.15
+    figure = Figure(figsize=(9, height))
+    axes = figure.add_axes((0.085, _LABELS / height, 0.9, _AXES / height))
+    return figure, axes, {"loc": "lower left", "bbox_to_anchor": (0, 1), "ncols": _IN_A_ROW}
 
 
 def _above_a_legend(lines: int) -> tuple[Figure, Axes, dict[str, Any]]:
