@@ -127,9 +127,9 @@ def test_short_calls_are_counted_by_the_hundred():
     assert timing.median_ms < 0.01
 
 
-def test_at_most_about_max_samples_and_never_fewer_than_twelve():
-    many = time_step(lambda: time.sleep(1e-4), device="cpu", seconds=5, max_samples=48, warmup=0)
-    few = time_step(lambda: time.sleep(0.01), device="cpu", seconds=1e-6, warmup=0)
+def test_at_most_about_max_samples_and_never_fewer_than_twelve(clock):
+    many = time_step(lambda: clock.sleep(1e-4), device="cpu", seconds=5, max_samples=48, warmup=0)
+    few = time_step(lambda: clock.sleep(0.01), device="cpu", seconds=1e-6, warmup=0)
     assert len(many.samples_ms) == 48
     assert len(few.samples_ms) == 12
 
