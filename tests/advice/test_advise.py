@@ -37,7 +37,7 @@ def batch():
 
 
 def asked(model, given=None, loss=nn.functional.cross_entropy, **options):
-    return advise(model, batch() if given is None else given, loss, **{"seconds": 60, "steps": 3} | options)
+    return advise(model, batch() if given is None else given, loss, **{"seconds": 600, "steps": 3} | options)
 
 
 def claims(advice, kind):

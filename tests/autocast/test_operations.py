@@ -66,3 +66,9 @@ def test_differing_keeps_what_cuda_and_the_cpu_treat_differently():
     assert {"softmax", "layer_norm", "binary_cross_entropy"} <= set(names(differing))
     assert {"linear", "mse_loss"}.isdisjoint(names(differing))
     assert all(operation.rules["cuda"] != operation.rules["cpu"] for operation in differing)
+
+
+@pytest.mark.parametrize(("argument", "wrong"), [("rule", "half"), ("device_type", "tpu")])
+def test_a_rule_or_device_that_does_not_exist_is_refused(argument, wrong):
+    with pytest.raises(ValueError, match=wrong):
+        autocast.operations(**{argument: wrong})
