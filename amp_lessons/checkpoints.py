@@ -63,7 +63,8 @@ def read_checkpoint(loaded: Mapping[str, Any], *, part: str = "") -> Checkpoint:
     weights = _part(_model_state(loaded), part)
     _require_values(weights)
     masters = list(_apex_masters(loaded))
-    apex, scaler = _apex_scale(loaded), _scaler_state(loaded)
+    states = [each for each in loaded.values() if isinstance(each, Mapping)]
+    apex, scaler = _apex_scale(loaded), next((each for each in states if each.keys() >= _SCALER), None)
     kind = _kind(weights, masters, apex, scaler)
     found = _with_masters(weights, masters) if masters else _single(weights)
     sentence = " ".join([_SENTENCES[kind], *_of_frameworks(loaded, part)])
@@ -170,12 +171,6 @@ def _of_frameworks(loaded: Mapping[str, Any], part: str) -> Iterator[str]:
         yield f"Lightning {loaded['pytorch-lightning_version']} wrote it.{named}"
     if "ds_version" in loaded:
         yield "DeepSpeed wrote it: masters are in its files *_optim_states.pt; zero_to_fp32.py gets them."
-
-
-def _scaler_state(loaded: Mapping[str, Any]) -> Mapping[str, Any] | None:
-    return next(
-        (each for each in loaded.values() if isinstance(each, Mapping) and each.keys() >= _SCALER), None
-    )
 
 
 def _apex_scale(loaded: Mapping[str, Any]) -> Mapping[str, Any] | None:

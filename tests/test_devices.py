@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import platform
 import re
-import time
+import timeit
 from types import SimpleNamespace
 
 import pytest
@@ -27,12 +27,7 @@ GPUS = [
     ("NVIDIA L4", (8, 9), AMPERE | FP8, "native"),
     ("NVIDIA H100 80GB HBM3", (9, 0), AMPERE | FP8, "native"),
     ("NVIDIA B200", (10, 0), AMPERE | FP8 | {"fp4_e2m1"}, "native"),
-    (
-        "NVIDIA GeForce RTX 5090",
-        (12, 0),
-        AMPERE | FP8 | {"fp4_e2m1"},
-        "native",
-    ),
+    ("NVIDIA GeForce RTX 5090", (12, 0), AMPERE | FP8 | {"fp4_e2m1"}, "native"),
 ]
 
 
@@ -40,10 +35,9 @@ GPUS = [
 def plug_in(monkeypatch):
     """Make PyTorch report one GPU of the given name and capability, on which kernels run."""
 
-    def plug(name, capability, memory_bytes=16 * 2**30):
-        properties = SimpleNamespace(
-            name=name, major=capability[0], minor=capability[1], total_memory=memory_bytes
-        )
+    def plug(name, capability):
+        version = dict(zip(("major", "minor"), capability, strict=True))
+        properties = SimpleNamespace(name=name, total_memory=16 * 2**30, **version)
         monkeypatch.setattr(devices, "cuda_obstacle", lambda: None)
         monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
         monkeypatch.setattr(torch.cuda, "current_device", lambda: 0)
@@ -60,42 +54,20 @@ def pull_out(monkeypatch):
     monkeypatch.setattr(devices, "cuda_obstacle", lambda: "No CUDA GPUs are available")
 
 
-@pytest.fixture
-def precision_settings_restored():
-    before = torch.backends.cuda.matmul.fp32_precision
-    yield
-    torch.backends.cuda.matmul.fp32_precision = before
-
-
 @pytest.mark.parametrize(("name", "capability", "formats", "bf16"), GPUS, ids=[gpu[0] for gpu in GPUS])
 def test_each_generation_of_gpus_is_told_apart(plug_in, name, capability, formats, bf16):
     plug_in(name, capability)
     machine = devices.describe()
     assert machine.device == "cuda"
     assert (machine.name, machine.capability, machine.memory_mib) == (name, capability, 16384)
-    assert set(machine.tensor_core_formats) == formats
-    assert machine.bf16 == bf16
-
-
-def test_warnings_name_what_the_gpu_lacks(plug_in):
-    for name, capability, words in [
-        ("Tesla T4", (7, 5), "only emulates bf16"),
-        ("NVIDIA GeForce GTX 1660 SUPER", (7, 5), "no tensor cores"),
-        ("Tesla P100-PCIE-16GB", (6, 0), "no tensor cores"),
-    ]:
-        plug_in(name, capability)
-        (warning,) = devices.describe().warnings
-        assert name in warning
-        assert words in warning
-    plug_in("NVIDIA A100-SXM4-80GB", (8, 0))
-    assert devices.describe().warnings == ()
+    assert (set(machine.tensor_core_formats), machine.bf16) == (formats, bf16)
+    lacks = "no tensor cores" if not formats else "only emulates bf16" if bf16 == "emulated" else None
+    assert [name in each and lacks in each for each in machine.warnings] == [True] * (lacks is not None)
 
 
 def test_without_a_gpu_the_cpu_is_described(pull_out):
     machine = devices.describe()
-    assert machine.device == "cpu"
-    assert machine.gpu is None
-    assert machine.capability is None
+    assert (machine.device, machine.gpu, machine.capability) == ("cpu", None, None)
     assert machine.tensor_core_formats == ()
     assert machine.name == machine.cpu.label
     assert machine.name.startswith(f"{devices.cpu_name()} (")
@@ -103,12 +75,10 @@ def test_without_a_gpu_the_cpu_is_described(pull_out):
     assert "No CUDA GPUs are available" in machine.warnings[0]
 
 
-@pytest.mark.parametrize(
-    ("bf16", "said"), [("native", " with bf16"), ("emulated", ", bf16 emulated"), ("fallback", ", no bf16")]
-)
-def test_processors_of_one_name_are_told_apart_by_their_bf16(bf16, said):
-    cpu = devices.Cpu("AMD EPYC", 2, 4096, "AVX512", (), bf16, "fallback")
-    assert cpu.label == f"AMD EPYC (AVX512{said})"
+def test_processors_of_one_name_are_told_apart_by_their_bf16():
+    for bf16, said in (("native", " with bf16"), ("emulated", ", bf16 emulated"), ("fallback", ", no bf16")):
+        cpu = devices.Cpu("AMD EPYC", 2, 4096, "AVX512", (), bf16, "fallback")
+        assert cpu.label == f"AMD EPYC (AVX512{said})"
 
 
 def test_stored_lessons_name_the_processor_that_their_times_of_bf16_are_of():
@@ -123,39 +93,32 @@ def test_rocm_gpus_are_not_given_nvidias_tensor_cores(plug_in, monkeypatch):
     monkeypatch.setattr(torch.version, "cuda", None)
     plug_in("AMD Instinct MI300X", (9, 4))
     machine = devices.describe()
-    assert machine.tensor_core_formats == ()
-    assert machine.bf16 == "native"
+    assert (machine.tensor_core_formats, machine.bf16) == ((), "native")
     assert machine.torch_build == "ROCm 7.0.1"
     assert "AMD" in machine.warnings[0]
 
 
-def test_default_device_computes():
+def test_default_device_computes_and_a_cpu_build_is_the_obstacle_it_names():
     device = devices.default_device()
     assert device.type == devices.describe().device
     assert torch.ones(2, device=device).sum().item() == 2.0
-
-
-@pytest.mark.skipif(torch.version.cuda is not None, reason="this PyTorch is built for CUDA")
-def test_a_cpu_build_is_the_obstacle_it_names():
-    assert devices.cuda_obstacle() == "this build of PyTorch is for the CPU only"
+    if torch.version.cuda is None and torch.version.hip is None:
+        assert devices.cuda_obstacle() == "this build of PyTorch is for the CPU only"
 
 
 @pytest.mark.parametrize(
-    ("raised", "said"),
+    ("said", "rest"),
     [
+        ("The NVIDIA driver on your system is too old (found version 11040)", ". Please update"),
         (
-            "The NVIDIA driver on your system is too old (found version 11040). Please update",
-            "The NVIDIA driver on your system is too old (found version 11040)",
-        ),
-        (
-            "CUDA error: no kernel image is available for execution on the device\nCUDA kernel errors might",
             "CUDA error: no kernel image is available for execution on the device",
+            "\nCUDA kernel errors might",
         ),
     ],
 )
-def test_a_gpu_that_cannot_compute_is_not_used(monkeypatch, raised, said):
+def test_a_gpu_that_cannot_compute_is_not_used(monkeypatch, said, rest):
     def refuse(*args, **kwargs):
-        raise RuntimeError(raised)
+        raise RuntimeError(said + rest)
 
     monkeypatch.setattr(torch.version, "cuda", "13.0")
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
@@ -164,43 +127,42 @@ def test_a_gpu_that_cannot_compute_is_not_used(monkeypatch, raised, said):
     assert devices.default_device() == torch.device("cpu")
 
 
-def test_tf32_is_read_live_through_either_api(precision_settings_restored):
-    torch.backends.cuda.matmul.fp32_precision = "tf32"
-    assert devices.describe().matmul_fp32_precision == "tf32"  # the older getters raise in this state
-    torch.backends.cuda.matmul.fp32_precision = "ieee"
-    assert devices.describe().matmul_fp32_precision == "ieee"
-    torch.set_float32_matmul_precision("high")
-    assert devices.describe().matmul_fp32_precision == "tf32"
-    torch.set_float32_matmul_precision("highest")
-    assert devices.describe().matmul_fp32_precision == "ieee"
+@pytest.fixture
+def matmul():
+    """PyTorch's settings of products, as they were again at the end."""
+    settings = torch.backends.cuda.matmul
+    before = settings.fp32_precision
+    yield settings
+    settings.fp32_precision = before
 
 
-def test_asking_does_not_break_the_older_api():
-    devices.describe()
-    assert torch.backends.cuda.matmul.allow_tf32 in (False, True)
-    assert torch.get_float32_matmul_precision() in ("highest", "high", "medium")
+def test_tf32_is_read_live_through_either_api_and_asking_does_not_break_the_older_one(matmul):
+    for set_to in ("tf32", "ieee"):
+        matmul.fp32_precision = set_to
+        assert devices.describe().matmul_fp32_precision == set_to  # here the older getters may raise
+    for older, newer in (("high", "tf32"), ("highest", "ieee")):
+        torch.set_float32_matmul_precision(older)
+        assert devices.describe().matmul_fp32_precision == newer
+        assert matmul.allow_tf32 == (older == "high")
+        assert torch.get_float32_matmul_precision() == older
 
 
 def test_missing_names_the_hardware_in_one_sentence(plug_in, pull_out):
     cpu_only = devices.describe()
-    assert (
-        devices.missing("gpu", cpu_only)
-        == f"This needs an NVIDIA GPU; here is only a CPU ({cpu_only.cpu.name})."
-    )
+    said = f"This needs an NVIDIA GPU; here is only a CPU ({cpu_only.cpu.name})."
+    assert devices.missing("gpu", cpu_only) == said
     assert "FP8 tensor cores" in devices.missing("fp8_e4m3", cpu_only)
     plug_in("Tesla T4", (7, 5))
-    assert devices.missing("gpu") is None
-    assert devices.missing("fp16") is None
-    assert devices.missing("bf16") == (
-        "This needs BF16 tensor cores (compute capability 8.0 or later); Tesla T4 (7.5) has none."
-    )
-    for need in ("gpu", "bf16"):
-        assert devices.missing(need, cpu_only).count(". ") == 0
-
-
-def test_missing_refuses_what_it_does_not_know():
+    assert devices.missing("gpu") is devices.missing("fp16") is None
+    said = "This needs BF16 tensor cores (compute capability 8.0 or later); Tesla T4 (7.5) has none."
+    assert devices.missing("bf16") == said
     with pytest.raises(ValueError, match=r"'gpu' or one of fp16, .*; got 'fp32'"):
         devices.missing("fp32")
+
+
+def best_ms(dtype, size=256, repeats=10):
+    a = torch.ones(size, size, dtype=dtype)
+    return 1e3 * min(timeit.repeat(lambda: a @ a, number=1, repeat=repeats))
 
 
 @pytest.fixture
@@ -210,16 +172,6 @@ def one_thread():
     torch.set_num_threads(1)
     yield
     torch.set_num_threads(before)
-
-
-def best_ms(dtype, size=256, repeats=10):
-    a = torch.ones(size, size, dtype=dtype)
-    times = []
-    for _ in range(repeats):
-        start = time.perf_counter()
-        a @ a
-        times.append(time.perf_counter() - start)
-    return 1e3 * min(times)
 
 
 @real_clock
@@ -232,9 +184,7 @@ def test_what_is_said_of_the_cpus_half_precision_shows_in_its_speed(one_thread):
         assert bound_holds, f"{dtype} is {support} and takes {slowdown:.1f} times as long as fp32"
 
 
-@pytest.mark.skipif(
-    not hasattr(torch.cpu, "get_capabilities"), reason="this PyTorch is not asked, cpuinfo is"
-)
+@pytest.mark.skipif(not hasattr(torch.cpu, "get_capabilities"), reason="not PyTorch is asked, but cpuinfo")
 def test_cpuinfo_tells_older_versions_what_newer_ones_know():
     features = devices.cpuinfo_features(devices._text_of(devices._CPUINFO))
     known = torch.cpu.get_capabilities()
@@ -245,8 +195,7 @@ def test_cpuinfo_tells_older_versions_what_newer_ones_know():
 def test_a_format_is_native_where_the_cpu_has_instructions_for_it(monkeypatch, pull_out):
     monkeypatch.setattr(devices, "_cpu_features", lambda: {"amx_bf16": True, "avx512_bf16": False})
     cpu = devices.describe().cpu
-    assert cpu.half_precision_instructions == ("amx_bf16",)
-    assert cpu.bf16 == "native"
+    assert (cpu.half_precision_instructions, cpu.bf16) == (("amx_bf16",), "native")
     assert cpu.fp16 != "native"
     monkeypatch.setattr(devices, "_cpu_features", dict)
     assert devices.describe().cpu.bf16 != "native"
@@ -254,27 +203,19 @@ def test_a_format_is_native_where_the_cpu_has_instructions_for_it(monkeypatch, p
 
 def test_cpuinfo_of_an_arm_server():
     text = "processor\t: 0\nFeatures\t: fp asimd fphp asimdhp sve svebf16 bf16\nCPU implementer\t: 0x41\n"
-    features = devices.cpuinfo_features(text)
-    assert features["fp16_arith"]
-    assert features["bf16"]
-    assert features["sve_bf16"]
-    assert "avx512_bf16" not in features
+    assert {"fp16_arith", "bf16", "sve_bf16"} < devices.cpuinfo_features(text).keys()
+    assert "avx512_bf16" not in devices.cpuinfo_features(text)
 
 
-def test_free_main_memory_is_what_linux_calls_available(tmp_path, monkeypatch):
+def test_free_main_memory_is_what_linux_calls_available_else_half_of_the_total(tmp_path, monkeypatch):
+    total = devices.describe().cpu.memory_mib * 2**20
+    assert 0 < devices.free_bytes(torch.device("cpu")) <= total
     meminfo = tmp_path / "meminfo"
     meminfo.write_text("MemTotal:  2000 kB\nMemFree:  500 kB\nMemAvailable:   1000 kB\n")
     monkeypatch.setattr(devices, "_MEMINFO", meminfo)
     assert devices.free_bytes("cpu") == 1000 * 1024
-
-
-def test_where_only_the_total_is_known_half_counts_as_free(tmp_path, monkeypatch):
-    monkeypatch.setattr(devices, "_MEMINFO", tmp_path / "missing")
-    assert devices.free_bytes("cpu") == devices.describe().cpu.memory_mib * 2**19
-
-
-def test_here_some_of_the_total_is_free():
-    assert 0 < devices.free_bytes(torch.device("cpu")) <= devices.describe().cpu.memory_mib * 2**20
+    meminfo.unlink()
+    assert devices.free_bytes("cpu") == total // 2
 
 
 @pytest.mark.gpu

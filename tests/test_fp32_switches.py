@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import multiprocessing
-from collections.abc import Callable
 
 import pytest
 import torch
@@ -14,25 +13,20 @@ from amp_lessons.devices import fp32_products
 matmul, cudnn = torch.backends.cuda.matmul, torch.backends.cudnn
 
 
-def _attempt(read: Callable[[], object]) -> object:
+def _attempt(read):
     try:
         return read()
     except RuntimeError:
         return "raises"
 
 
-def _state() -> list[object]:
-    return [
-        matmul.fp32_precision,
-        cudnn.conv.fp32_precision,
-        cudnn.rnn.fp32_precision,
-        torch.backends.mkldnn.matmul.fp32_precision,
-        _attempt(torch.get_float32_matmul_precision),
-        _attempt(lambda: cudnn.allow_tf32),
-    ]
+def _state():
+    newer = (matmul, cudnn.conv, cudnn.rnn, torch.backends.mkldnn.matmul)
+    older = (torch.get_float32_matmul_precision, lambda: cudnn.allow_tf32)
+    return [*(each.fp32_precision for each in newer), *map(_attempt, older)]
 
 
-def _in_a_process_of_its_own(check: Callable[..., None], *args: object, start: str = "fork") -> None:
+def _in_a_process_of_its_own(check, *args, start="fork"):
     """Run ``check`` where the settings it leaves behind reach no other test; "spawn"ed, it finds defaults."""
     child = multiprocessing.get_context(start).Process(target=check, args=args)
     child.start()
@@ -40,7 +34,7 @@ def _in_a_process_of_its_own(check: Callable[..., None], *args: object, start: s
     assert child.exitcode == 0
 
 
-def _check_restored(earlier: str) -> None:
+def _check_restored(earlier):
     exec(earlier)
     before = _state()
     for tf32 in (True, False):
@@ -63,11 +57,11 @@ def _check_restored(earlier: str) -> None:
         "torch.set_float32_matmul_precision('high'); cudnn.conv.fp32_precision = 'ieee'",
     ],
 )
-def test_settings_come_back_however_they_were_made(earlier: str) -> None:
+def test_settings_come_back_however_they_were_made(earlier):
     _in_a_process_of_its_own(_check_restored, earlier)
 
 
-def _check_new_settings_restored() -> None:
+def _check_new_settings_restored():
     matmul.fp32_precision = "tf32"
     assert _attempt(torch.get_float32_matmul_precision) == "raises"
     assert _attempt(lambda: matmul.allow_tf32) == "raises"
@@ -76,38 +70,38 @@ def _check_new_settings_restored() -> None:
     assert matmul.fp32_precision == "tf32"
 
 
-def test_new_settings_come_back_although_the_old_ones_cannot_be_read() -> None:
+def test_new_settings_come_back_although_the_old_ones_cannot_be_read():
     _in_a_process_of_its_own(_check_new_settings_restored)
 
 
-def _check_the_switch_for_everything(release: tuple[int, ...]) -> None:
+def _check_the_switch_for_everything(release):
     torch.backends.fp32_precision = "ieee"
     assert matmul.fp32_precision == "ieee"
     reached = [cudnn.conv.fp32_precision, cudnn.rnn.fp32_precision]
     assert reached == (["tf32"] * 2 if release < (2, 13) else ["ieee"] * 2)
 
 
-def test_the_switch_for_everything_reaches_cudnns_layers_since_2_13() -> None:
+def test_the_switch_for_everything_reaches_cudnns_layers_since_2_13():
     release = tuple(map(int, torch.__version__.split(".")[:2]))
     if release < (2, 10):
         pytest.skip("2.9 keeps its settings in another form")
     _in_a_process_of_its_own(_check_the_switch_for_everything, release, start="spawn")
 
 
-def _check_cudnns_older_switch() -> None:
+def _check_cudnns_older_switch():
     assert cudnn.allow_tf32
     cudnn.conv.fp32_precision = "ieee"
     assert _attempt(lambda: cudnn.allow_tf32) == "raises"
     assert _attempt(lambda: cudnn.flags().__enter__()) == "raises"
 
 
-def test_cudnns_older_switch_raises_after_the_newer_one_and_so_does_flags() -> None:
+def test_cudnns_older_switch_raises_after_the_newer_one_and_so_does_flags():
     _in_a_process_of_its_own(_check_cudnns_older_switch, start="spawn")
 
 
 @pytest.mark.gpu
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA GPU")
-def test_tf32_changes_the_product_where_there_are_tensor_cores_for_it() -> None:
+def test_tf32_changes_the_product_where_there_are_tensor_cores_for_it():
     if torch.cuda.get_device_capability() < (8, 0):
         pytest.skip("needs compute capability 8.0")
     a, b = (torch.randn(512, 512, device="cuda") for _ in range(2))

@@ -8,7 +8,7 @@ import io
 import json
 import time
 from importlib import metadata
-from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from packaging.requirements import Requirement
@@ -25,11 +25,11 @@ FORK = f"the repository is {REPOSITORY} in pyproject.toml; python -m tools.addre
 in_every_notebook = pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
 
 
-def read(path: Path) -> dict:
+def read(path):
     return json.loads(path.read_text("utf-8"))
 
 
-def install_cell(path: Path) -> str:
+def install_cell(path):
     return source(code_cells(read(path))[0])
 
 
@@ -51,54 +51,29 @@ def test_the_links_at_its_head_open_this_notebook(path):
     assert said == f"[Open in Colab]({colab}) · [Open in Kaggle]({kaggle})", f"{path.name}: {FORK}"
 
 
-def test_the_readme_names_the_repository():
-    assert REPOSITORY in (ROOT / "README.md").read_text("utf-8"), f"README.md: {FORK}"
-
-
-class Kernel:
-    """What the cell asks of IPython, written down."""
-
-    def __init__(self):
-        self.asked = []
-
-    def run_line_magic(self, name, line):
-        self.asked.append((name, *line.split()))
-
-
-def run(cell, kernel):
-    said = io.StringIO()
+def run(cell):
+    """Run the cell; return what it showed, and what it asked of IPython."""
+    said, asked = io.StringIO(), []
+    kernel = SimpleNamespace(run_line_magic=lambda name, line: asked.append((name, *line.split())))
     with contextlib.redirect_stdout(said), contextlib.redirect_stderr(said):
         exec(cell, {"get_ipython": lambda: kernel})
-    return said.getvalue()
+    return said.getvalue(), asked
 
 
 def test_where_the_course_is_installed_it_does_nothing_at_once():
-    cell, kernel = install_cell(NOTEBOOKS[0]), Kernel()
+    cell = install_cell(NOTEBOOKS[0])
     start = time.perf_counter()
-    assert run(cell, kernel) == ""
+    assert run(cell) == ("", [])
     assert time.perf_counter() - start < 0.1
-    assert kernel.asked == []
 
 
-@pytest.fixture
-def asked(monkeypatch):
-    """What the cell asks of pip where the course is missing, word by word."""
+def test_elsewhere_it_installs_from_the_repository_what_the_course_needs_and_replaces_nothing(monkeypatch):
     monkeypatch.setattr(importlib.util, "find_spec", {"amp_lessons": None}.__getitem__)
-    kernel = Kernel()
-    run(install_cell(NOTEBOOKS[0]), kernel)
-    (asked,) = kernel.asked
-    return asked
-
-
-def test_elsewhere_it_installs_from_the_repository_and_replaces_nothing(asked):
-    magic, verb, *words = asked
+    ((magic, verb, *words),) = run(install_cell(NOTEBOOKS[0]))[1]
     assert (magic, verb) == ("pip", "install")
     assert "--no-deps" in words  # Colab's torch, numpy and ipywidgets stay as they are
     assert words[-1] == f"git+{REPOSITORY}", f"the first code cell of each notebook: {FORK}"
-
-
-def test_what_it_installs_beside_the_course_is_what_the_course_needs(asked):
-    beside = {canonicalize_name(word) for word in asked[2:-1] if not word.startswith("--")}
-    needed = set(requirements("lab"))
+    assert REPOSITORY in (ROOT / "README.md").read_text("utf-8"), f"README.md: {FORK}"
+    beside = {canonicalize_name(word) for word in words[:-1] if not word.startswith("--")}
     of_anywidget = {canonicalize_name(Requirement(line).name) for line in metadata.requires("anywidget")}
-    assert {"anywidget", "lazy-loader"} <= beside <= needed | of_anywidget
+    assert {"anywidget", "lazy-loader"} <= beside <= {*requirements("lab"), *of_anywidget}

@@ -96,8 +96,4 @@ class Advice(InSections):
             )
 
 
-_TITLES: dict[Kind, str] = {
-    "answer": "The answer",
-    "mend": "To be mended first",
-    "watch": "To be watched",
-}
+_TITLES: dict[Kind, str] = {"answer": "The answer", "mend": "To be mended first", "watch": "To be watched"}

@@ -62,9 +62,8 @@ def advise(
     require(gpu, str, "gpu", 'the name of a GPU such as "T4"')
     if gpu not in GPUS:
         raise ValueError(f"unknown gpu {gpu!r}; there are {', '.join(GPUS)}")
-    require_callable(
-        optimizer, "optimizer", "a function of parameters that makes one, such as torch.optim.AdamW"
-    )
+    makes_one = "a function of parameters that makes one, such as torch.optim.AdamW"
+    require_callable(optimizer, "optimizer", makes_one)
     require_whole(steps, "steps")
     require_number(seconds, "seconds", above=0)
     if context is not None:
@@ -73,15 +72,8 @@ def advise(
     # operations are followed one by one, and draw what is not theirs to draw
     with running_eagerly(), torch.random.fork_rng():
         subject = subject_of(model, batch, loss)
-        facts = gather_facts(
-            subject,
-            GPUS[gpu],
-            optimizer=optimizer,
-            steps=steps,
-            context=context,
-            start=start,
-            seconds=seconds,
-        )
+        options: dict[str, Any] = {"optimizer": optimizer, "steps": steps, "context": context}
+        facts = gather_facts(subject, GPUS[gpu], start=start, seconds=seconds, **options)
     return Advice(
         of=subject.name,
         gpu=gpu,
@@ -161,17 +153,12 @@ def _memory(facts: Facts) -> Iterator[Section]:
     kinds = [kind for kind in KINDS if any(each.at_peak.get(kind) for each in prints.values())]
     rows = [(kind, *(memory(each.at_peak.get(kind, 0)) for each in prints.values())) for kind in kinds]
     rows.append(("in all", *(memory(each.peak_bytes) for each in prints.values())))
-    source = next(iter(prints.values())).source
     count = facts.subject.samples
     samples = "one sample" if count == 1 else f"{count:,} samples"
-    computed = "computed" in source
-    where = "by a GPU's kernels" if computed else "taken here"
-    said = f"A training step on {samples}, at its worst moment, {where}. {_not_counted(facts)}"
-    yield Section(
-        "Memory",
-        (f"[{'computed' if computed else 'measured'}] {said}",),
-        table=Table(("at the peak", *prints), rows),
-    )
+    computed = "computed" in next(iter(prints.values())).source
+    label, where = ("computed", "by a GPU's kernels") if computed else ("measured", "taken here")
+    said = f"[{label}] A training step on {samples}, at its worst moment, {where}. {_not_counted(facts)}"
+    yield Section("Memory", (said,), table=Table(("at the peak", *prints), rows))
     yield Section("Memory by module", table=_by_module(facts))
 
 
@@ -181,11 +168,8 @@ _SAME = 0.1  # of the memory on a GPU: as near as a prediction comes
 def _not_counted(facts: Facts) -> str:
     """Say what the numbers leave out, and in what a step on this CPU differs, if it does."""
     footprint = next(iter(facts.memory.values()))
-    said = (
-        []
-        if "workspace" in footprint.at_peak
-        else ["What kernels allocate inside themselves is not counted."]
-    )
+    inside = "What kernels allocate inside themselves is not counted."
+    said = [] if "workspace" in footprint.at_peak else [inside]
     said += [footprint.warning] if footprint.warning else []
     here = facts.memory_here
     if here is not None and abs(here.peak_bytes / footprint.peak_bytes - 1) > _SAME:
@@ -215,13 +199,9 @@ def _by_module(facts: Facts) -> Table:
         if path in kept
     ]
     more = len(paths) - len(kept)
-    notes = (
-        []
-        if not more
-        else ["One more module needs less." if more == 1 else f"{more} more modules need less."]
-    )
+    rest = "One more module needs less." if more == 1 else f"{more} more modules need less."
     head = ("module", "weights", *(f"kept for backward, {name}" for name in saved))
-    return Table(head, rows, notes=notes)
+    return Table(head, rows, notes=[rest] if more else [])
 
 
 def _depth(paths: list[str]) -> int:
@@ -283,8 +263,7 @@ def _roofline(facts: Facts) -> Iterator[Section]:
 def _steps(facts: Facts) -> Iterator[Section]:
     if facts.audit is not None and facts.audited_in is not None:
         yield Section(
-            "Audited steps",
-            (f"[measured] In {dtype_name(facts.audited_in)}: {facts.audit.headline}.",),
+            "Audited steps", (f"[measured] In {dtype_name(facts.audited_in)}: {facts.audit.headline}.",)
         )
 
 

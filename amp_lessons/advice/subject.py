@@ -6,8 +6,8 @@ import copy
 import math
 import time
 from collections import Counter
-from collections.abc import Callable, Mapping
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
 from typing import Any
 
@@ -115,10 +115,8 @@ def subject_of(model: Any, batch: Any, loss: Any) -> Subject:
             "a loss, a pair of inputs and targets would be right"
         )
     device = next(model.parameters()).device
-    try:
+    with _refused_as("the model cannot be copied"):
         training = Training(copy.deepcopy(model), loss)
-    except Exception as error:
-        raise CannotAdviseError(f"the model cannot be copied: {describe_error(error, 400)}") from error
     _without_cache(training.model)
     if not model.training:
         training.train()  # a part that is in evaluation mode while the model is not stays so
@@ -235,23 +233,25 @@ def _require_loss(training: Training, batch: Any, plain: str) -> float:
 @gradients_on()
 def _require_step(training: Training, batch: Any, plain: str) -> float:
     start = time.perf_counter()
-    try:
-        with torch.random.fork_rng():
-            loss = training(batch)
-    except CannotAdviseError:
-        raise
-    except Exception as error:
-        raise CannotAdviseError(
-            f"the model cannot be run on this batch: {describe_error(error, 400)}"
-        ) from error
+    with _refused_as("the model cannot be run on this batch"), torch.random.fork_rng():
+        loss = training(batch)
     _require_scalar(loss, plain)
-    try:
+    with _refused_as("the model has no backward pass"):
         loss.backward()
-    except Exception as error:
-        raise CannotAdviseError(f"the model has no backward pass: {describe_error(error, 400)}") from error
     _require_finite_gradients(training, plain)
     training.zero_grad()
     return time.perf_counter() - start
+
+
+@contextmanager
+def _refused_as(sentence: str) -> Iterator[None]:
+    """Let what is raised in this block refuse advice, in a sentence that begins with this."""
+    try:
+        yield
+    except CannotAdviseError:
+        raise
+    except Exception as error:
+        raise CannotAdviseError(f"{sentence}: {describe_error(error, 400)}") from error
 
 
 def _require_finite_gradients(training: Training, plain: str) -> None:

@@ -40,9 +40,8 @@ def _on_the_gpu(facts: Facts) -> Claim:
     """Answer by what roofline and memory promise; what is not known is no promise."""
     if facts.refused is not None:
         text = f"On the {facts.gpu}, this model does not run in autocast with {facts.half} as it is."
-        return Claim(
-            "answer", text, "by CUDA's rules it raises an error, which it does not without them.", "computed"
-        )
+        because = "by CUDA's rules it raises an error, which it does not without them."
+        return Claim("answer", text, because, "computed")
     speed, saved = _speed(facts), _saved_share(facts)
     scaled = " with a gradient scaler" if facts.dtype is torch.float16 else ""
     if (speed or 0.0) >= _WORTH_TIMES or saved >= _WORTH_SHARE:
@@ -51,12 +50,9 @@ def _on_the_gpu(facts: Facts) -> Claim:
         text = f"On the {facts.gpu}, whether autocast with {facts.half} pays for this model is not known."
     else:
         text = f"On the {facts.gpu}, autocast with {facts.half} has little to give this model at this batch."
-    sheet = (
-        []
-        if speed
-        else [f"the {facts.gpu} has tensor cores for {facts.half}; what they give here is not known"]
-    )
-    return Claim("answer", text, f"{'; '.join([*sheet, *_of_time(facts), *_of_memory(facts)])}.", "computed")
+    unknown = f"the {facts.gpu} has tensor cores for {facts.half}; what they give here is not known"
+    reasons = [*([] if speed else [unknown]), *_of_time(facts), *_of_memory(facts)]
+    return Claim("answer", text, f"{'; '.join(reasons)}.", "computed")
 
 
 def _speed(facts: Facts) -> float | None:
@@ -115,13 +111,8 @@ def _here(facts: Facts) -> Iterator[Claim]:
             f"{facts.timings[name]} with autocast in {name}"
         )
         yield Claim("answer", advice[difference.verdict], f"{because}: {difference}.", "measured")
-    in_fp16 = facts.subject.plain == "fp16"
-    if (
-        device == "cpu"
-        and not in_fp16
-        and facts.here is not torch.float16
-        and devices.describe().cpu.fp16 != "native"
-    ):
+    others = facts.subject.plain != "fp16" and facts.here is not torch.float16
+    if device == "cpu" and others and devices.describe().cpu.fp16 != "native":
         yield Claim(
             "watch",
             "Here, no step is to be taken in fp16, and none was.",
@@ -167,27 +158,15 @@ def claims_of_islands(facts: Facts) -> Iterator[Claim]:
         if dtype is facts.dtype:
             for island in islands.found:
                 where = _name(island.module)
-                yield Claim(
-                    "mend",
-                    f"{where[0].upper()}{where[1:]} needs an island of fp32.",
-                    _because(island, name),
-                    "measured",
-                    island.module,
-                )
+                text = f"{where[0].upper()}{where[1:]} needs an island of fp32."
+                yield Claim("mend", text, _because(island, name), "measured", island.module)
         elif islands.found:
-            yield Claim(
-                "watch",
-                f"In {name}, {_names(islands.names)} would need an island of fp32.",
-                _because(islands.found[0], name),
-                "measured",
-            )
+            text = f"In {name}, {_names(islands.names)} would need an island of fp32."
+            yield Claim("watch", text, _because(islands.found[0], name), "measured")
         if islands.beyond:
-            yield Claim(
-                "mend" if dtype is facts.dtype else "watch",
-                f"In {name}, fp32 does not help {_names(islands.beyond)}: what goes in is wrong already.",
-                "its error is above tolerance under autocast, and also as an island of fp32.",
-                "measured",
-            )
+            text = f"In {name}, fp32 does not help {_names(islands.beyond)}: what goes in is wrong already."
+            because = "its error is above tolerance under autocast, and also as an island of fp32."
+            yield Claim("mend" if dtype is facts.dtype else "watch", text, because, "measured")
     yield from _no_islands(facts)
 
 
@@ -222,44 +201,26 @@ def _no_islands(facts: Facts) -> Iterator[Claim]:
     examined = min(facts.islands[dtype].examined for dtype in clean)
     left = max(len(facts.islands[dtype].unexamined) for dtype in clean)
     rest = f"; {left} could not be, or there was no time" if left else ""
-    modules = (
-        "one module was run by itself" if examined == 1 else f"{examined} modules were run by themselves"
-    )
-    yield Claim(
-        "answer",
-        f"On this batch no module{' that was run' if left else ''} needs an island of fp32 in {names}.",
-        f"{modules} by autocast's rules and in fp32{rest}.",
-        "measured",
-    )
+    ran = "one module was run by itself" if examined == 1 else f"{examined} modules were run by themselves"
+    text = f"On this batch no module{' that was run' if left else ''} needs an island of fp32 in {names}."
+    yield Claim("answer", text, f"{ran} by autocast's rules and in fp32{rest}.", "measured")
 
 
 def claims_of_weights(facts: Facts) -> Iterator[Claim]:
     """Say what the weights' own dtypes mean to autocast; those that are frozen lose nothing to rounding."""
     trained = trained_numbers(facts.subject.model)
     for dtype, count in trained.items():
-        name = dtype_name(dtype)
-        because = f"{count:,} of the {trained.total():,} numbers that are trained are {name}"
+        because = f"{count:,} of the {trained.total():,} numbers that are trained are {dtype_name(dtype)}"
         if dtype in HALF_DTYPES:
-            yield Claim(
-                "mend",
-                "Load the weights in fp32; autocast makes the 16-bit copies.",
-                f"{because}: nothing keeps them in fp32, and their updates are rounded.",
-                "measured",
-            )
+            text = "Load the weights in fp32; autocast makes the 16-bit copies."
+            because += ": nothing keeps them in fp32, and their updates are rounded."
+            yield Claim("mend", text, because, "measured")
         elif dtype is torch.float64:
-            yield Claim(
-                "mend",
-                "Make the model fp32 first, with `model.float()`, and what goes in too.",
-                f"{because}, which autocast leaves alone.",
-                "measured",
-            )
+            text = "Make the model fp32 first, with `model.float()`, and what goes in too."
+            yield Claim("mend", text, f"{because}, which autocast leaves alone.", "measured")
         elif dtype.is_complex:
-            yield Claim(
-                "watch",
-                "Expect nothing of autocast for complex numbers.",
-                f"{because}, which it leaves alone.",
-                "measured",
-            )
+            text = "Expect nothing of autocast for complex numbers."
+            yield Claim("watch", text, f"{because}, which it leaves alone.", "measured")
 
 
 # --- claims that rest on the steps that were audited: on their gradients, their loss, and their mistakes
@@ -298,27 +259,20 @@ def claims_of_steps(facts: Facts) -> Iterator[Claim]:
         return
     name = dtype_name(facts.audited_in)
     for finding in report.findings:
-        yield Claim(
-            "watch" if finding.ok else "mend",
-            f"{finding.message[0].upper()}{finding.message[1:]}.",
-            f"seen by the audit of {len(report.steps)} steps in {name}"
-            + (f"; {finding.hint}." if finding.hint else "."),
-            "measured",
-        )
+        text = f"{finding.message[0].upper()}{finding.message[1:]}."
+        hint = f"; {finding.hint}" if finding.hint else ""
+        because = f"seen by the audit of {len(report.steps)} steps in {name}{hint}."
+        yield Claim("watch" if finding.ok else "mend", text, because, "measured")
     lost = [step.lost_updates for step in report.steps if step.lost_updates]
     rest = f" Of the updates at most {fraction(max(lost))} were lost." if lost else ""
     if bad := next((step for step in report.steps if not math.isfinite(step.loss or 0.0)), None):
-        yield Claim(
-            "mend",
-            f"The loss became {bad.loss} in step {bad.index + 1} in {name}.",
-            f"without autocast its first loss was finite; {_losses(facts)}",
-            "measured",
-        )
+        text = f"The loss became {bad.loss} in step {bad.index + 1} in {name}."
+        because = f"without autocast its first loss was finite; {_losses(facts)}"
+        yield Claim("mend", text, because, "measured")
     elif report.passed and report.steps:
         count = "One step" if len(report.steps) == 1 else f"{len(report.steps)} steps"
-        yield Claim(
-            "answer", f"{count} of training in {name} showed no mistake.", _losses(facts) + rest, "measured"
-        )
+        text = f"{count} of training in {name} showed no mistake."
+        yield Claim("answer", text, _losses(facts) + rest, "measured")
 
 
 def _losses(facts: Facts) -> str:

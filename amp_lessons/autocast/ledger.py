@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager, nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from operator import itemgetter
 from typing import Any, Literal
 
@@ -228,10 +228,9 @@ def _notes(model: nn.Module) -> tuple[str, ...]:
     if not dtypes:
         notes.append("the model has no floating parameters: autocast has no weights to cast")
     trained = {parameter.dtype for parameter in model.parameters() if parameter.requires_grad}
+    rounded = ": nothing keeps them in fp32, updates will be rounded"
     for half in sorted(dtypes & HALF_DTYPES, key=str):
-        updates = (
-            ": nothing keeps them in fp32, updates will be rounded" if half in trained else ", and frozen"
-        )
+        updates = rounded if half in trained else ", and frozen"
         notes.append(f"parameters are {dtype_name(half)} already{updates}")
     if torch.float64 in dtypes:
         notes.append("parameters are float64: autocast leaves float64 alone")
@@ -254,18 +253,16 @@ class RecordingError(RuntimeError):
         self.rows = rows
 
 
+@dataclass(slots=True)
 class _Frame:
     """A call that is under way."""
 
-    __slots__ = ("casts", "inserted", "name", "policy", "tensors", "through")
-
-    def __init__(self, name: str, rule: Policy | None, tensors: tuple[torch.Tensor, ...]) -> None:
-        self.name = name
-        self.policy = rule
-        self.tensors = tensors
-        self.inserted: list[tuple[int, Cast]] = []
-        self.casts: list[Cast] = []
-        self.through: _Frame | None = None
+    name: str
+    policy: Policy | None
+    tensors: tuple[torch.Tensor, ...]
+    inserted: list[tuple[int, Cast]] = field(default_factory=list)
+    casts: list[Cast] = field(default_factory=list)
+    through: _Frame | None = None
 
 
 class LedgerRecorder:
@@ -296,9 +293,8 @@ class LedgerRecorder:
             loss = backward(output)
         targets = list(tensors_in(loss))
         if not targets:
-            raise TypeError(
-                f"the function given as backward returns the loss, a tensor, not {type(loss).__name__}"
-            )
+            given = type(loss).__name__
+            raise TypeError(f"the function given as backward returns the loss, a tensor, not {given}")
         return targets
 
     def record_backward(self, targets: list[torch.Tensor]) -> None:

@@ -1,8 +1,7 @@
 """Training frameworks under the audit: what their precision flags mean, found and not believed; callbacks."""
 
 from amp_lessons.frameworks.callbacks import accelerate_tracker, lightning_callback, transformers_callback
-from amp_lessons.frameworks.meanings import FLAGS, Meaning, meaning_of
-from amp_lessons.frameworks.memory import Estimate, accelerate_estimate
+from amp_lessons.frameworks.meanings import FLAGS, Estimate, Meaning, accelerate_estimate, meaning_of
 
 __all__ = [
     "FLAGS",

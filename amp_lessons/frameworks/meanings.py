@@ -1,4 +1,7 @@
-"""The meaning of a flag: a small model is trained with it under the audit, which reports the dtypes."""
+"""The meaning of a flag: a small model is trained with it under the audit, which reports the dtypes.
+
+And what ``accelerate estimate-memory`` promises a training, beside what the course predicts.
+"""
 
 from __future__ import annotations
 
@@ -16,6 +19,7 @@ import torch
 from torch import Tensor, nn
 
 from amp_lessons import audit
+from amp_lessons.measure import predict_memory
 
 # --- the same small training in each framework: two steps of AdamW, then an evaluation
 
@@ -166,9 +170,19 @@ def meaning_of(framework: str, flag: str, loaded: torch.dtype = torch.float32) -
         raise ValueError(f"unknown flag {flag!r} of {framework!r}; there are {', '.join(known)}")
     device = "cuda" if torch.cuda.is_available() else "cpu"
     with torch.random.fork_rng():
-        model, seen = _Small().to(loaded), _Evaluated()
-    model.layer.register_forward_hook(seen.look)
-    model.layer.weight.register_post_accumulate_grad_hook(seen.look_at_gradient)
+        model = _Small().to(loaded)
+    seen: dict[str, Any] = {}
+
+    def look(layer: nn.Module, args: object, output: Tensor) -> None:
+        computed, held = output.dtype, next(layer.parameters()).dtype
+        if torch.is_grad_enabled():
+            seen.update(compute=computed, weights=held)
+        else:
+            seen.update(evaluation=computed, evaluation_weights=held)
+
+    model.layer.register_forward_hook(look)
+    weight: Any = model.layer.weight
+    weight.register_post_accumulate_grad_hook(lambda each: seen.update(gradients=each.grad.dtype))
     with _quietly(), torch.random.fork_rng(), torch.enable_grad(), audit.watch(model, every=1) as watched:
         try:
             FLAGS[framework, flag](model, _batches())
@@ -176,19 +190,9 @@ def meaning_of(framework: str, flag: str, loaded: torch.dtype = torch.float32) -
             raise
         except Exception as error:
             return Meaning(framework, flag, device, refused=f"{type(error).__name__}: {error}")
-    layer = watched.layers["layer"].dtypes
-    return Meaning(
-        framework,
-        flag,
-        device,
-        weights=seen.training_weights,
-        compute=seen.training,
-        gradients=seen.gradient,
-        optimizer_state=layer.get("optimizer.exp_avg"),
-        scaler=any(step.scale != 1 for step in watched.steps),
-        evaluation=seen.evaluation,
-        evaluation_weights=seen.evaluation_weights,
-    )
+    state = watched.layers["layer"].dtypes.get("optimizer.exp_avg")
+    scaler = any(step.scale != 1 for step in watched.steps)
+    return Meaning(framework, flag, device, optimizer_state=state, scaler=scaler, **seen)
 
 
 class _Small(nn.Module):
@@ -204,37 +208,14 @@ class _Small(nn.Module):
         return {"loss": nn.functional.cross_entropy(logits.float(), labels), "logits": logits}
 
 
-class _Evaluated:
-    """The dtypes that a layer was last seen with, in training and in evaluation."""
-
-    training: torch.dtype | None = None
-    training_weights: torch.dtype | None = None
-    evaluation: torch.dtype | None = None
-    evaluation_weights: torch.dtype | None = None
-    gradient: torch.dtype | None = None
-
-    def look_at_gradient(self, weight: Tensor) -> None:
-        """Take down the dtype of a weight's gradient."""
-        self.gradient = weight.grad.dtype if weight.grad is not None else None
-
-    def look(self, layer: nn.Module, args: object, output: Tensor) -> None:
-        """Take down the dtypes of one call."""
-        weights = next(layer.parameters()).dtype
-        if torch.is_grad_enabled():
-            self.training, self.training_weights = output.dtype, weights
-        else:
-            self.evaluation, self.evaluation_weights = output.dtype, weights
-
-
 def _batches() -> list[dict[str, Tensor]]:
     draw = torch.Generator().manual_seed(0)
-    return [
-        {
-            "x": torch.randn(4, 8, generator=draw, dtype=torch.float32),
-            "labels": torch.randint(0, 2, (4,), generator=draw),
-        }
-        for _ in range(2)
-    ]
+
+    def batch() -> dict[str, Tensor]:
+        x = torch.randn(4, 8, generator=draw, dtype=torch.float32)
+        return {"x": x, "labels": torch.randint(0, 2, (4,), generator=draw)}
+
+    return [batch() for _ in range(2)]
 
 
 @contextmanager
@@ -249,3 +230,41 @@ def _quietly() -> Iterator[None]:
             yield
     finally:
         logging.disable(before)
+
+
+# --- the memory of a training by accelerate's estimate
+
+_NAMES = {"fp32": "float32", "fp16": "float16", "bf16": "bfloat16"}
+
+
+@dataclass(frozen=True)
+class Estimate:
+    """Bytes of a training step: what accelerate says, and what a step with Adam is predicted to need.
+
+    ``predicted_state_bytes`` are weights, gradients and Adam's state alone, without any activation,
+    ``predicted_peak_bytes`` those of the whole step.
+    """
+
+    precision: str
+    said_bytes: int
+    predicted_state_bytes: int
+    predicted_peak_bytes: int
+
+
+def accelerate_estimate(model: nn.Module, *inputs: Any, precision_name: str, **named_inputs: Any) -> Estimate:
+    """Ask the function behind ``accelerate estimate-memory``, and ``measure.predict_memory``.
+
+    Without network: the model is given, real or fake, where the command loads a configuration from the Hub.
+    What the command prints as the memory of a training is the largest of the parts that it returns. Raises
+    ``ImportError`` without accelerate, ``ValueError`` for a precision that is not one of fp32, fp16, bf16.
+    """
+    from accelerate.commands.estimate import estimate_training_usage
+    from accelerate.utils import calculate_maximum_sizes
+
+    if precision_name not in _NAMES:
+        raise ValueError(f"precision_name is one of {', '.join(_NAMES)}, not {precision_name!r}")
+    total, _ = calculate_maximum_sizes(model)
+    parts = estimate_training_usage(total, _NAMES[precision_name])
+    step = predict_memory(model, *inputs, precision_name=precision_name, **named_inputs)
+    state = step.parameter_bytes + step.gradient_bytes + step.optimizer_bytes
+    return Estimate(precision_name, int(max(parts.values())), state, step.peak_bytes)

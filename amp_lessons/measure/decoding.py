@@ -78,12 +78,7 @@ class Decoding:
     queries: float = 1.0
 
     def on(
-        self,
-        sheet: DataSheet,
-        *,
-        bits: int = _SIXTEEN,
-        group: int | None = 32,
-        cache_itemsize: int = 2,
+        self, sheet: DataSheet, *, bits: int = _SIXTEEN, group: int | None = 32, cache_itemsize: int = 2
     ) -> Served:
         """Say what serving takes on a GPU: weights of blocks in ``bits`` by ``group``, the cache in bytes.
 
@@ -135,9 +130,8 @@ class Served:
     def step_s(self, batch: int) -> float:
         """Return the least seconds for a token of each of ``batch`` sequences."""
         attention = 2 * self.decoding.queries * self.decoding.cached / self._flop_per_s
-        return max(self._reading_s(batch), self._multiplying_s(batch)) + batch * max(
-            attention, self.cache_bytes / self.sheet.bytes_per_s
-        )
+        with_caches = max(attention, self.cache_bytes / self.sheet.bytes_per_s)
+        return max(self._reading_s(batch), self._multiplying_s(batch)) + batch * with_caches
 
     def tokens_per_s(self, batch: int = 1) -> float:
         """Return the most tokens per second of all sequences together."""
@@ -175,7 +169,8 @@ def stored_table(decoding: Decoding, sheet: DataSheet) -> Table:
     for bits, itemsize in STORED:
         served = decoding.on(sheet, bits=bits, cache_itemsize=itemsize)
         per_token = memory(decoding.cached_per_token * itemsize) if decoding.cached_per_token else "none"
-        names = _stored_as(served), "16 bits" if itemsize == 2 else "fp8"
+        weights = "16 bits" if bits == _SIXTEEN else f"INT{bits} by {served.group}"
+        names = weights, "16 bits" if itemsize == 2 else "fp8"
         takes = memory(served.weight_bytes), per_token, memory(served.cache_bytes)
         rows.append((*names, *takes, *_speeds(served)))
     return Table(head, rows)
@@ -189,11 +184,8 @@ def gpus_table(decoding: Decoding) -> Table:
 def what_is_counted(decoding: Decoding) -> str:
     """Say in words what the tables rest on, and what they leave out."""
     tables = f", but for {memory(2 * decoding.looked_up)} of tables" if decoding.looked_up else ""
-    experts = (
-        " Of the experts only those are read that some sequence is sent to, evenly."
-        if any(part.share < 1 for part in decoding.parts)
-        else ""
-    )
+    of_experts = " Of the experts only those are read that some sequence is sent to, evenly."
+    experts = of_experts if any(part.share < 1 for part in decoding.parts) else ""
     return (
         f"For a token after {decoding.context:,} others all weights are read, once for all "
         f"sequences{tables}, and each sequence's cache.{experts} At the data sheet's rates of memory and of "
@@ -214,12 +206,6 @@ def _speeds(served: Served) -> tuple[str, ...]:
     return alone, f"{fit:,}" if fit else "none", together, f"{served.compute_bound_from:,}"
 
 
-def _stored_as(served: Served) -> str:
-    if served.bits == _SIXTEEN:
-        return "16 bits"
-    return f"INT{served.bits}" + (f" by {served.group}" if served.group else "")
-
-
 # --- what a model keeps, asked of the model itself
 
 
@@ -234,9 +220,8 @@ def decoding_of(model: nn.Module, context: int | None = None) -> Decoding:
     """
     fake, _ = on_fake_cpu(model, ())
     most = getattr(getattr(fake, "config", None), "max_position_embeddings", None)
-    context = (
-        min(USUAL_CONTEXT, most or USUAL_CONTEXT) if context is None else require_whole(context, "context")
-    )
+    usual = min(USUAL_CONTEXT, most or USUAL_CONTEXT)
+    context = usual if context is None else require_whole(context, "context")
     if most and context > most:
         raise ValueError(f"{type(model).__name__} knows {most:,} positions, so its context is at most that")
     _require_writer(fake)
@@ -305,9 +290,8 @@ def _tensors_of(value: Any, seen: set[int]) -> Iterator[torch.Tensor]:
         if value.is_floating_point():
             yield value
         return
-    inside = (
-        value.values() if isinstance(value, Mapping) else value if isinstance(value, (list, tuple)) else ()
-    )
+    values = value.values() if isinstance(value, Mapping) else value
+    inside = values if isinstance(value, (Mapping, list, tuple)) else ()
     for each in (*inside, *getattr(value, "__dict__", {}).values()):
         yield from _tensors_of(each, seen)
 

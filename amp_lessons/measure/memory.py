@@ -77,12 +77,7 @@ def predict_memory(
     precision(precision_name)
     check_functions(optimizer, loss_fn)
     recording = record_step(
-        model,
-        inputs,
-        named_inputs,
-        precision_name=precision_name,
-        loss_fn=loss_fn,
-        device_type=device_type,
+        model, inputs, named_inputs, precision_name=precision_name, loss_fn=loss_fn, device_type=device_type
     )
     return footprint_of(recording, optimizer)
 
@@ -169,11 +164,7 @@ def saved_activation_bytes(
     weights, which CUDA's fused attention does not: for bytes that hold on a GPU, set attention dropout to 0.
     """
     prepared = prepare(model, inputs, named_inputs, device_type, dtype)
-    with (
-        prepared.without_trace(),
-        prepared.autocast(),
-        counting_saved(model) as saved,
-    ):
+    with prepared.without_trace(), prepared.autocast(), counting_saved(model) as saved:
         prepared.forward()
         return saved.by_dtype
 

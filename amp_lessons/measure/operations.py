@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 import torch
@@ -75,9 +76,8 @@ OPERATIONS = {
             "LayerNorm",
             lambda x: F.layer_norm(x, x.shape[-1:]),
             lambda tokens, width: ((tokens, width),),
-            lambda tokens, width: (
-                6.0 * tokens * width
-            ),  # mean, variance (subtract, square, add), shift, scale
+            # mean, variance (subtract, square, add), shift, scale
+            lambda tokens, width: 6.0 * tokens * width,
         ),
         Operation(
             "addition",
@@ -151,11 +151,9 @@ def _rates(
     calls = {kind.name: _Call(operation, kind, place, tokens, width) for kind in kinds}
     flop = operation.flop(tokens, width)
     with torch.no_grad():
-        moved_bytes = {
-            name: sum(tensor.nbytes for tensor in (*call.inputs, call())) for name, call in calls.items()
-        }
+        moved = {name: sum(each.nbytes for each in (*call.inputs, call())) for name, call in calls.items()}
         timings = time_steps(calls, device=place, seconds=seconds)
-    return [Rate(operation.name, name, tokens, flop, moved_bytes[name], timings[name]) for name in calls]
+    return [Rate(operation.name, name, tokens, flop, moved[name], timings[name]) for name in calls]
 
 
 class _Call:
@@ -253,18 +251,10 @@ def survey(
 
 
 def _operations(names: Sequence[str], device: Device, on_cpu: bool, seconds: float) -> tuple[Rate, ...]:
+    measure = partial(operation_rates_in_turns, names, device=device, seconds=seconds)
     if not on_cpu:
-        return operation_rates_in_turns(names, device=device, seconds=seconds)
-    products = operation_rates_in_turns(
-        names,
-        device=device,
-        tokens=512,
-        width=512,
-        operations=("matrix product", "attention"),
-        seconds=seconds,
-    )
+        return measure()
+    products = measure(tokens=512, width=512, operations=("matrix product", "attention"))
     # a result of 32 MiB or more glibc maps anew at every call, and the page faults are what is timed
-    others = operation_rates_in_turns(
-        names, device=device, tokens=7168, operations=("LayerNorm", "addition"), seconds=seconds
-    )
+    others = measure(tokens=7168, operations=("LayerNorm", "addition"))
     return tuple(sorted(products + others, key=lambda rate: list(names).index(rate.precision)))

@@ -45,14 +45,8 @@ def time_step(
     device's own, so that work which was only launched is counted too. There are never fewer than 12 samples,
     however long that takes.
     """
-    return time_steps(
-        {"": fn},
-        device=device,
-        synchronize=synchronize,
-        warmup=warmup,
-        seconds=seconds,
-        max_samples=max_samples,
-    )[""]
+    options: dict[str, Any] = {"warmup": warmup, "seconds": seconds, "max_samples": max_samples}
+    return time_steps({"": fn}, device=device, synchronize=synchronize, **options)[""]
 
 
 def time_steps(

@@ -14,26 +14,23 @@ from torch.nn import functional
 from amp_lessons import advice, measure
 from amp_lessons._base.text.words import fraction
 from amp_lessons.fp8.choices import CHOICES, FIRST, choice_for, fits
+from tests.measure.architectures import Made
 
-LESSON = Path(__file__).parents[2] / "notebooks/09_fp8_and_fp4.ipynb"
+LESSON = json.loads((Path(__file__).parents[2] / "notebooks/09_fp8_and_fp4.ipynb").read_text("utf-8"))
+CELLS = {each.get("id"): "".join(each["source"]) for each in LESSON["cells"]}
 
 
-class Layers(nn.Module):
-    def __init__(self, width: int) -> None:
-        super().__init__()
-        self.up, self.down, self.head = (
-            nn.Linear(width, 4 * width),
-            nn.Linear(4 * width, width),
-            nn.Linear(width, 8),
-        )
-
+def layers(width):
     def forward(self, x, y):
         return functional.cross_entropy(self.head(self.down(functional.gelu(self.up(x)))), y)
 
+    up, down = nn.Linear(width, 4 * width), nn.Linear(4 * width, width)
+    return Made(forward, up=up, down=down, head=nn.Linear(width, 8))
 
-def said(width: int, rows: int, gpu: str) -> str:
+
+def said(width, rows, gpu):
     batch = {"x": torch.randn(rows, width), "y": torch.randint(0, 8, (rows,))}
-    found = advice.advise(Layers(width), batch, gpu=gpu, seconds=30, steps=1)
+    found = advice.advise(layers(width), batch, gpu=gpu, seconds=30, steps=1)
     return " ".join(f"{each.text} {each.because}" for each in found.verdict if "FP8" in each.text)
 
 
@@ -66,23 +63,16 @@ def test_small_layers_are_offered_none_and_a_gpu_without_eight_bits_is_not_spoke
     assert said(1024, 512, "A100 SXM 40 GB") == ""
 
 
-def test_every_data_sheet_with_eight_bits_has_a_choice_and_no_other():
+def test_lesson_09_says_the_same_of_every_data_sheet_with_eight_bits():
     with_eight = {name for name, sheet in measure.GPUS.items() if "fp8_e4m3" in sheet.flop_per_s}
     assert with_eight == {gpu for each in CHOICES for gpu in each.gpus}
-
-
-def test_lesson_09_says_the_same():
-    cells = {
-        each.get("id"): "".join(each["source"]) for each in json.loads(LESSON.read_text("utf-8"))["cells"]
-    }
-    rows = {row.split("|")[1].strip(): row for row in cells["choose"].splitlines() if row.startswith("| ")}
-    of = {
-        "L4": "Ada (8.9: L4, RTX 40)",
-        "H100 SXM": "Hopper (9.0: H100, H200)",
-        "B200 SXM": "B200, B300 (10.x)",
-        "MI300X": "MI300X, MI350",
-    }
-    for gpu, row in of.items():
+    rows = {row.split("|")[1].strip(): row for row in CELLS["choose"].splitlines() if row.startswith("| ")}
+    for gpu, row in (
+        ("L4", "Ada (8.9: L4, RTX 40)"),
+        ("H100 SXM", "Hopper (9.0: H100, H200)"),
+        ("B200 SXM", "B200, B300 (10.x)"),
+        ("MI300X", "MI300X, MI350"),
+    ):
         choice = choice_for(gpu)
         first, second = (each.strip() for each in rows[row].split("|")[2:4])
         assert first.startswith(f"`{FIRST}`")
@@ -91,16 +81,12 @@ def test_lesson_09_says_the_same():
 
 
 def test_the_filter_is_the_lesson_s_and_where_torchao_is_installed_its_own():
-    cells = {
-        each.get("id"): "".join(each["source"]) for each in json.loads(LESSON.read_text("utf-8"))["cells"]
-    }
-    found: dict = {}
-    exec(cells["choose-run"].partition("\n\n\n")[0], found)
+    found = {}
+    exec(CELLS["choose-run"].partition("\n\n\n")[0], found)
     sides = (8, 1000, 1024, 1040, 1664, 2048, 2064, 4096, 4112, 8192)
     layers = [nn.Linear(i, o, bias=False, device="meta") for i in sides for o in sides]
-    assert [found["large"](each, "") for each in layers] == [
-        fits(each.in_features, each.out_features) for each in layers
-    ]
+    large = [fits(each.in_features, each.out_features) for each in layers]
+    assert [found["large"](each, "") for each in layers] == large
     theirs = pytest.importorskip("torchao.float8", exc_type=ImportError)._auto_filter_for_recipe
     for recipe in ("tensorwise", "rowwise"):
         converts = theirs(recipe, filter_fqns=[])

@@ -5,19 +5,18 @@ from __future__ import annotations
 import sys
 import unittest
 from types import ModuleType
-from typing import Any
 from unittest import mock
 
 import torch
 
 
-def _own_lists() -> Any:
+def _own_lists():
     """Import the lists; their neighbours import ``expecttest``, a test tool that few people have."""
     try:
         import expecttest  # noqa: F401
     except ModuleNotFoundError:
         stand_in = ModuleType("expecttest")
-        stand_in.TestCase = unittest.TestCase  # type: ignore[attr-defined]
+        stand_in.TestCase = unittest.TestCase
         sys.modules["expecttest"] = stand_in
     # PyTorch's test tools forbid the whole process to set backend flags; other tests here set some.
     with mock.patch.object(torch.backends, "disable_global_flags"):
@@ -30,7 +29,7 @@ lists = _own_lists()
 checker = lists.TestAutocast()
 
 
-def cases(device_lists: Any, name: str) -> list[tuple[str, Any, dict[str, Any]]]:
+def cases(device_lists, name):
     """Operation, arguments and keyword arguments of one list, without those that PyTorch's tests skip."""
     found = []
     for operation, arguments, *rest in getattr(device_lists, name):

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import warnings
 from pathlib import Path
 
 import pytest
@@ -22,13 +21,6 @@ def listed(policy, *names):
         name: {policy[each] for each in policy if re.fullmatch(rf"aten::{name}(\..+)?", each)}
         for name in names
     }
-
-
-@pytest.fixture
-def with_mps_autocast():
-    torch.set_autocast_enabled("mps", True)
-    yield
-    torch.set_autocast_enabled("mps", False)
 
 
 def test_the_numbers_are_those_of_the_pinned_pytorch():
@@ -67,18 +59,15 @@ def test_some_lists_are_shorter_and_one_is_longer():
     assert listed(CUDA, "batch_norm") == {"batch_norm": set()}
 
 
-def test_cudas_switch_leaves_that_of_mps_alone(with_mps_autocast):
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # there is no CUDA here
+@pytest.mark.filterwarnings("ignore")  # there is no CUDA here, and no GPU of Apple's
+def test_cudas_switch_leaves_that_of_mps_alone_and_a_scaler_is_made_for_a_device():
+    torch.set_autocast_enabled("mps", True)
+    try:
         with torch.autocast("cuda", enabled=False):
             assert torch.is_autocast_enabled("mps")
         with torch.autocast("mps", enabled=False):
             assert not torch.is_autocast_enabled("mps")
+    finally:
+        torch.set_autocast_enabled("mps", False)
     assert torch.get_autocast_dtype("mps") == torch.float16
-
-
-def test_a_scaler_is_made_for_a_device():
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        assert torch.amp.GradScaler()._device == "cuda"
-        assert torch.amp.GradScaler("mps")._device == "mps"
+    assert [torch.amp.GradScaler(*given)._device for given in ((), ("mps",))] == ["cuda", "mps"]

@@ -21,31 +21,21 @@ def test_a_name_is_written_as_in_code(name):
 
 
 def test_every_aten_operation_can_be_explained_on_every_device():
-    names = {
-        name.removeprefix("aten::") for name in torch._C._dispatch_get_all_op_names() if "aten::" in name
-    }
+    names = [name for name in torch._C._dispatch_get_all_op_names() if "aten::" in name]
     for name in names:
         for device_type in ("cuda", "cpu", "mps", "xpu"):
-            assert autocast.explain(name, device_type).endswith(".")
+            assert autocast.explain(name.removeprefix("aten::"), device_type).endswith(".")
 
 
 @pytest.mark.parametrize(
     ("wrong", "nearest"),
-    [("sofmax", "softmax"), ("F.cross_entropy", "cross_entropy_loss"), ("layernorm", "layer_norm")],
+    [
+        ("sofmax", "did you mean softmax"),
+        ("F.cross_entropy", "did you mean cross_entropy_loss"),
+        ("layernorm", "did you mean layer_norm"),
+        *(("xyzzyq", ""), ("", ""), ("softmax.nonsense", "")),
+    ],
 )
-def test_an_unknown_name_gets_the_nearest_ones(wrong, nearest):
-    with pytest.raises(ValueError, match="no ATen operation is called") as caught:
+def test_an_unknown_name_gets_the_nearest_one_if_there_is_any(wrong, nearest):
+    with pytest.raises(ValueError, match=f"no ATen operation is called .*{wrong}.*{nearest}"):
         autocast.explain(wrong)
-    assert wrong in str(caught.value)
-    assert nearest in str(caught.value).partition("did you mean ")[2]
-
-
-@pytest.mark.parametrize("wrong", ["xyzzyq", "", "softmax.nonsense"])
-def test_other_unknown_names(wrong):
-    with pytest.raises(ValueError, match="no ATen operation"):
-        autocast.explain(wrong)
-
-
-def test_unknown_device():
-    with pytest.raises(ValueError, match="unknown device type 'tpu'"):
-        autocast.explain("softmax", "tpu")

@@ -13,47 +13,33 @@ from amp_lessons.autocast.cast_policy import tensors_in
 from amp_lessons.course.bench import SOURCE_MODELS
 from tests.autocast.pytorch_lists import cases, lists
 from tests.cuda import CUDA
+from tests.measure.architectures import Made
 
 DEVICES = ["cpu", CUDA]  # on the CPU both sides come from the rules, which tries the tests alone
 LISTS = ("torch_fp16", "torch_fp32", "torch_need_autocast_promote", "nn_fp16", "nn_fp32", "linalg_fp16")
 NAMESPACES = {"torch": torch, "nn": torch._C._nn, "linalg": torch._C._linalg}
 
 
-class Classifier(nn.Module):
-    """A body and its loss, so that the ledger has both."""
-
-    def __init__(self, body: nn.Module) -> None:
-        super().__init__()
-        self.body = body
-
-    def forward(self, x, target):
-        return F.cross_entropy(self.body(x), target)
+def classifier(*layers):
+    """Make a body and its loss, so that the ledger has both."""
+    return Made(lambda self, x, target: F.cross_entropy(self.body(x), target), body=nn.Sequential(*layers))
 
 
-MODELS = {
-    "perceptron": (
-        lambda: nn.Sequential(nn.Linear(8, 16), nn.LayerNorm(16), nn.GELU(), nn.Linear(16, 8)),
-        (4, 8),
-    ),
-    "convolutions": (
-        lambda: nn.Sequential(
-            nn.Conv2d(3, 8, 3, padding="same"),
-            nn.BatchNorm2d(8),
-            nn.ReLU(),
-            nn.AdaptiveAvgPool2d(1),
-            nn.Flatten(),
-        ),
-        (4, 3, 8, 8),
-    ),
-    "transformer": (
-        lambda: nn.Sequential(
-            nn.TransformerEncoderLayer(16, 2, 32, dropout=0.0, batch_first=True),
-            nn.Flatten(),
-            nn.Linear(80, 8),
-        ),
-        (4, 5, 16),
-    ),
-}
+def convolutions():
+    first = (nn.Conv2d(3, 8, 3, padding="same"), nn.BatchNorm2d(8), nn.ReLU())
+    return classifier(*first, nn.AdaptiveAvgPool2d(1), nn.Flatten())
+
+
+def transformer():
+    layer = nn.TransformerEncoderLayer(16, 2, 32, dropout=0.0, batch_first=True)
+    return classifier(layer, nn.Flatten(), nn.Linear(80, 8))
+
+
+MODELS = (
+    (lambda: classifier(nn.Linear(8, 16), nn.LayerNorm(16), nn.GELU(), nn.Linear(16, 8)), (4, 8)),
+    (convolutions, (4, 3, 8, 8)),
+    (transformer, (4, 5, 16)),
+)
 
 
 def columns(rows):
@@ -78,8 +64,8 @@ def products(ledger):
 @pytest.mark.parametrize("device", DEVICES)
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
 def test_the_cpus_ledger_is_the_gpus(dtype, device):
-    for build, shape in MODELS.values():
-        model, x, target = Classifier(build()), torch.randn(shape), torch.tensor([0, 1, 2, 3])
+    for build, shape in MODELS:
+        model, x, target = build(), torch.randn(shape), torch.tensor([0, 1, 2, 3])
         here = autocast.record(model, x, target, dtype=dtype, backward=True)
         there = autocast.record(model.to(device), *on(device, (x, target)), dtype=dtype, backward=True)
         assert columns(here.forward) == columns(there.forward)

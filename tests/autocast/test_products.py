@@ -15,7 +15,7 @@ from amp_lessons.autocast.cuda_on_cpu import gpu_kernels
 from amp_lessons.autocast.cuda_on_cpu.gpu_kernels import ProductsInFp32
 
 
-def half(*shape: int) -> torch.Tensor:
+def half(*shape):
     return torch.randn(*shape).half().requires_grad_()
 
 

@@ -20,7 +20,7 @@ FACES = [
 
 
 @pytest.mark.parametrize("face", FACES)
-def test_no_name_of_a_face_hides_a_module(face: str) -> None:
+def test_no_name_of_a_face_hides_a_module(face):
     package = import_module(face)
     for module in pkgutil.iter_modules(package.__path__):
         if not module.name.startswith("__"):

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from functools import cache, partial
-from typing import Any
 
 import pytest
 import torch
-from torch import Tensor, nn
+from torch import nn
 from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.distributed._tools.mem_tracker import MemTracker
 from torch.profiler import ProfilerActivity, profile
@@ -16,97 +14,79 @@ from torch.profiler import ProfilerActivity, profile
 from amp_lessons import devices
 from amp_lessons.autocast.cast_policy import tensors_in
 from amp_lessons.measure import measure_memory, predict_memory
-from amp_lessons.measure.memory import Factory
 
 pytestmark = pytest.mark.slow
 
 SGD = partial(torch.optim.SGD, momentum=0.9)
-Make = Callable[[], tuple[nn.Module, tuple[Tensor, ...]]]
+AdamW = torch.optim.AdamW
 
 
-def mlp() -> tuple[nn.Module, tuple[Tensor, ...]]:
-    layers = (nn.Linear(256, 256), nn.GELU(), nn.LayerNorm(256), nn.Linear(256, 10))
-    return nn.Sequential(*layers), (torch.randn(64, 256),)
+class ReadTwice(nn.Module):
+    """Two readers of one embedding, whose weight, where it is ``tied``, the head uses too, as in T5."""
 
-
-def convnet() -> tuple[nn.Module, tuple[Tensor, ...]]:
-    layers = (nn.Conv2d(3, 32, 3), nn.BatchNorm2d(32), nn.ReLU(), nn.Conv2d(32, 32, 3))
-    return nn.Sequential(*layers), (torch.randn(16, 3, 16, 16),)
-
-
-def block() -> tuple[nn.Module, tuple[Tensor, ...]]:
-    layer = nn.TransformerEncoderLayer(64, 4, 256, batch_first=True, dropout=0.0)
-    return layer, (torch.randn(4, 32, 64),)
-
-
-class _Tied(nn.Module):
-    """As in T5: two readers of one embedding, whose weight the head uses too."""
-
-    def __init__(self) -> None:
+    def __init__(self, tied):
         super().__init__()
-        self.embedding, self.head = nn.Embedding(1000, 32), nn.Linear(32, 1000, bias=False)
-        self.head.weight = self.embedding.weight
+        self.embedding, self.head = nn.Embedding(1000, 32), nn.Identity()
+        if tied:
+            self.head = nn.Linear(32, 1000, bias=False)
+            self.head.weight = self.embedding.weight
 
-    def forward(self, source: Tensor, target: Tensor) -> Tensor:
+    def forward(self, source, target):
         return self.head(self.embedding(source).tanh() + self.embedding(target))
 
 
-def tied() -> tuple[nn.Module, tuple[Tensor, ...]]:
-    return _Tied(), (torch.randint(0, 1000, (2, 4)), torch.randint(0, 1000, (2, 4)))
-
-
-class _ReadTwice(nn.Module):
-    def __init__(self) -> None:
-        super().__init__()
-        self.embedding = nn.Embedding(1000, 32)
-
-    def forward(self, source: Tensor, target: Tensor) -> Tensor:
-        return self.embedding(source).tanh() + self.embedding(target)
-
-
-def read_twice() -> tuple[nn.Module, tuple[Tensor, ...]]:
-    return _ReadTwice(), tied()[1]
-
-
-class _Doubled(nn.Module):
-    def __init__(self) -> None:
+class Doubled(nn.Module):
+    def __init__(self):
         super().__init__()
         self.weight = nn.Parameter(torch.randn(128, 128))
 
-    def forward(self, x: Tensor) -> Tensor:
+    def forward(self, x):
         return (self.weight + self.weight) * x  # one gradient, twice: it cannot be added to itself
-
-
-def doubled() -> tuple[nn.Module, tuple[Tensor, ...]]:
-    return _Doubled(), (torch.ones(()),)
 
 
 class _SumInBackward(torch.autograd.Function):
     @staticmethod
-    def forward(ctx: Any, x: Tensor) -> Tensor:
+    def forward(ctx, x):
         return 5 * x
 
     @staticmethod
-    def backward(ctx: Any, gradient: Tensor) -> Tensor:
+    def backward(ctx, gradient):
         return 2 * gradient + 3 * gradient  # added by the operation, not by autograd: never in place
 
 
-class _OwnBackward(_Doubled):
-    def forward(self, x: Tensor) -> Tensor:
+class OwnBackward(Doubled):
+    def forward(self, x):
         return _SumInBackward.apply(self.weight) * x
 
 
-def own_backward() -> tuple[nn.Module, tuple[Tensor, ...]]:
-    return _OwnBackward(), doubled()[1]
+# What each model is made of, and the shapes of its inputs, or of the tokens that it reads
+MODELS = {
+    "mlp": (
+        lambda: nn.Sequential(nn.Linear(256, 256), nn.GELU(), nn.LayerNorm(256), nn.Linear(256, 10)),
+        [(64, 256)],
+    ),
+    "convnet": (
+        lambda: nn.Sequential(nn.Conv2d(3, 32, 3), nn.BatchNorm2d(32), nn.ReLU(), nn.Conv2d(32, 32, 3)),
+        [(16, 3, 16, 16)],
+    ),
+    "block": (lambda: nn.TransformerEncoderLayer(64, 4, 256, batch_first=True, dropout=0.0), [(4, 32, 64)]),
+    "tied": (lambda: ReadTwice(tied=True), [(2, 4)] * 2),
+    "read twice": (lambda: ReadTwice(tied=False), [(2, 4)] * 2),
+    "doubled": (Doubled, [()]),
+    "own backward": (OwnBackward, [()]),
+    "lstm": (lambda: nn.LSTM(64, 64, 2, batch_first=True), [(8, 16, 64)]),
+}
 
 
-def lstm() -> tuple[nn.Module, tuple[Tensor, ...]]:
-    return nn.LSTM(64, 64, 2, batch_first=True), (torch.randn(8, 16, 64),)
+def built(name):
+    make, shapes = MODELS[name]
+    model = make()
+    if isinstance(model, ReadTwice):
+        return model, [torch.randint(0, 1000, shape) for shape in shapes]
+    return model, [torch.randn(shape) for shape in shapes]
 
 
-def _step(
-    model: nn.Module, args: tuple[Tensor, ...], precision: str, optimizer: torch.optim.Optimizer
-) -> None:
+def _step(model, args, precision, optimizer):
     with torch.autocast("cpu", dtype=torch.bfloat16, enabled=precision == "bf16"):
         losses = list(tensors_in(model(*args)))
     torch.autograd.backward(losses, [torch.ones_like(loss) for loss in losses])
@@ -115,9 +95,9 @@ def _step(
     optimizer.zero_grad()
 
 
-def allocators_peak(make: Make, precision: str, factory: Factory) -> int:
+def allocators_peak(name, precision, factory):
     """Return the most that the CPU's allocator had given out during a second step, without any mode."""
-    model, args = make()
+    model, args = built(name)
     optimizer = factory(model.parameters())
     _step(model, args, precision, optimizer)
     kept = [*model.parameters(), *model.buffers(), *args, *tensors_in(list(optimizer.state.values()))]
@@ -131,10 +111,10 @@ def allocators_peak(make: Make, precision: str, factory: Factory) -> int:
     return peak
 
 
-def trackers_peak(make: Make, precision: str, factory: Factory) -> int:
+def trackers_peak(name, precision, factory):
     """Return the peak that ``MemTracker`` finds for a second step on fake tensors."""
     with FakeTensorMode():
-        model, args = make()
+        model, args = built(name)
         optimizer, tracker = factory(model.parameters()), MemTracker()
         tracker.track_external(model, optimizer, *args)
         with tracker:
@@ -145,8 +125,8 @@ def trackers_peak(make: Make, precision: str, factory: Factory) -> int:
 
 
 @cache
-def predicted_peak(make: Make, precision: str, factory: Factory) -> int:
-    model, args = make()
+def predicted_peak(name, precision, factory):
+    model, args = built(name)
     options = {"precision_name": precision, "optimizer": factory}
     predicted = predict_memory(model, *args, **options, device_type="cpu").peak_bytes
     assert measure_memory(model, *args, **options).peak_bytes == predicted
@@ -154,60 +134,49 @@ def predicted_peak(make: Make, precision: str, factory: Factory) -> int:
 
 
 # What kernels allocate inside themselves: oneDNN lays out the weights and inputs of convolutions anew (beside
-# a small model that is much, for ResNet-50 it is 2 %), and on some CPUs those of products in 16 bits.
+# a small model that is much, for ResNet-50 it is 2 %), and on some CPUs those of products in 16 bits. Without
+# oneDNN PyTorch unfolds the images, in bf16, for a product.
 WORKSPACE = {"fp32": 0.01, "bf16": 0.2, "convnet-fp32": 0.25, "convnet-bf16": 0.4}
-if (
-    devices.describe().cpu.bf16 == "fallback"
-):  # no oneDNN then: PyTorch unfolds the images, in bf16, for a product
+if devices.describe().cpu.bf16 == "fallback":
     WORKSPACE["convnet-bf16"] = 1.0
 
-
 # At whose peak autograd adds no gradients in place, so that it makes no difference whether it is watched.
-UNDISTURBED = [
-    (mlp, torch.optim.AdamW),
-    (block, SGD),
-    (convnet, SGD),
-    (doubled, SGD),
-    (own_backward, SGD),
-]
+UNDISTURBED = [("mlp", AdamW), *((name, SGD) for name in ("block", "convnet", "doubled", "own backward"))]
 
 
 @pytest.mark.parametrize("precision", ["fp32", "bf16"])
-@pytest.mark.parametrize(("make", "factory"), [*UNDISTURBED, (tied, SGD), (read_twice, SGD)])
-def test_the_allocator_gives_out_what_is_predicted_and_workspace(
-    make: Make, precision: str, factory: Factory
-) -> None:
-    predicted = predicted_peak(make, precision, factory)
-    workspace = WORKSPACE.get(f"{make.__name__}-{precision}", WORKSPACE[precision])
-    assert predicted <= allocators_peak(make, precision, factory) <= (1 + workspace) * predicted
+@pytest.mark.parametrize(("name", "factory"), [*UNDISTURBED, ("tied", SGD), ("read twice", SGD)])
+def test_the_allocator_gives_out_what_is_predicted_and_workspace(name, precision, factory):
+    predicted = predicted_peak(name, precision, factory)
+    workspace = WORKSPACE.get(f"{name}-{precision}", WORKSPACE[precision])
+    assert predicted <= allocators_peak(name, precision, factory) <= (1 + workspace) * predicted
 
 
 @pytest.mark.parametrize("precision", ["fp32", "bf16"])
-@pytest.mark.parametrize(("make", "factory"), UNDISTURBED)
-def test_pytorchs_own_tracker_predicts_the_same(make: Make, precision: str, factory: Factory) -> None:
+@pytest.mark.parametrize(("name", "factory"), UNDISTURBED)
+def test_pytorchs_own_tracker_predicts_the_same(name, precision, factory):
     # Up to BatchNorm's statistics, which fake tensors keep in half precision and real ones do not.
-    expected = pytest.approx(trackers_peak(make, precision, factory), rel=0.001)
-    assert predicted_peak(make, precision, factory) == expected
+    expected = pytest.approx(trackers_peak(name, precision, factory), rel=0.001)
+    assert predicted_peak(name, precision, factory) == expected
 
 
-def test_gradients_of_a_weight_used_twice_are_added_in_place_though_they_are_watched() -> None:
+def test_gradients_of_a_weight_used_twice_are_added_in_place_though_they_are_watched():
     table = 1000 * 32 * 4
     # The weight, two gradients, and small tensors; the tracker makes autograd keep their sum beside them.
-    assert predicted_peak(read_twice, "fp32", torch.optim.SGD) == pytest.approx(3 * table, rel=0.05)
-    assert trackers_peak(read_twice, "fp32", torch.optim.SGD) == pytest.approx(4 * table, rel=0.05)
+    assert predicted_peak("read twice", "fp32", torch.optim.SGD) == pytest.approx(3 * table, rel=0.05)
+    assert trackers_peak("read twice", "fp32", torch.optim.SGD) == pytest.approx(4 * table, rel=0.05)
 
 
 @pytest.mark.skipif(not torch.backends.mkldnn.is_available(), reason="no kernel for a whole recurrent layer")
-def test_an_lstm_takes_twice_what_is_predicted_and_the_prediction_warns_of_it() -> None:
-    model, args = lstm()
-    allocated = allocators_peak(lstm, "fp32", SGD)
+def test_an_lstm_takes_twice_what_is_predicted_and_the_prediction_warns_of_it():
+    model, args = built("lstm")
+    allocated = allocators_peak("lstm", "fp32", SGD)
     predicted = predict_memory(model, *args, optimizer=SGD, device_type="cpu")
     assert "recurrent layer" in predicted.warning
     assert "several times" in predicted.warning
     assert allocated >= 2 * predicted.peak_bytes
-    assert trackers_peak(lstm, "fp32", SGD) == pytest.approx(
-        predicted.peak_bytes, rel=0.01
-    )  # nor does it see it
+    # nor does the tracker see it
+    assert trackers_peak("lstm", "fp32", SGD) == pytest.approx(predicted.peak_bytes, rel=0.01)
     measured = measure_memory(model, *args, optimizer=SGD)  # sees what the kernel hands on, not what it frees
     assert "the peak is higher" in measured.warning
     assert predicted.peak_bytes < measured.peak_bytes < allocated

@@ -21,13 +21,8 @@ from amp_lessons.formats.dtypes import dtype_name
 
 _NAMES = {"cuda": "CUDA", "cpu": "the CPU", "mps": "MPS", "xpu": "XPU"}
 _PREFIXES = (
-    "aten::",
-    "torch.ops.aten.",
-    "torch.nn.functional.",
-    "nn.functional.",
-    "F.",
-    "torch.Tensor.",
-    "torch.",
+    *("aten::", "torch.ops.aten.", "torch.Tensor."),
+    *("torch.nn.functional.", "nn.functional.", "F.", "torch."),
 )
 
 
@@ -62,11 +57,6 @@ def _variants(op: str) -> list[str]:
 def bare_name(op: str) -> str:
     """Return the operation's name without what people write before it: ``"F.softmax"`` is ``"softmax"``."""
     return next((op.removeprefix(prefix) for prefix in _PREFIXES if op.startswith(prefix)), op)
-
-
-def is_operation(name: str) -> bool:
-    """Say whether PyTorch has an ATen operation of this name, as in ``"softmax"``."""
-    return name in _names_by_base()
 
 
 @cache
@@ -163,7 +153,7 @@ def operations(
     if device_type not in next(iter(known.values())).rules:
         raise ValueError(f"device_type must be one of {', '.join(AUTOCAST_KEYS)}; got {device_type!r}")
     found = [operation for name, operation in known.items() if wanted in name]
-    if wanted and wanted not in known and is_operation(wanted):
+    if wanted and wanted not in known and wanted in _names_by_base():
         found.append(Operation(wanted, dict.fromkeys(next(iter(known.values())).rules, UNLISTED)))
     found.sort(key=lambda operation: (operation.name != wanted, operation.name))
     return tuple(

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from enum import Enum
 from functools import cache
+from pathlib import Path
 
 import torch
 
@@ -17,7 +19,6 @@ from amp_lessons.autocast.cast_policy.dispatcher import (
     autocast_key,
     without_overload,
 )
-from amp_lessons.autocast.cast_policy.header import header_lists
 from amp_lessons.autocast.cast_policy.observation import has_dtype_argument, observe, takes_dimension_names
 
 
@@ -42,13 +43,15 @@ class Entry:
     message: str = ""
 
 
+# Under which name the header lists operations, in a macro AT_FORALL_… of its own, and what that means.
 _HEADER_POLICIES = {
     "lower_precision_fp": Policy.LOWER_PRECISION,
     "fp32": Policy.FP32,
     "fp32_set_opt_dtype": Policy.FP32_SET_OPT_DTYPE,
-    "fp32_append_dtype": Policy.FP32_APPEND_DTYPE,
     "promote": Policy.PROMOTE,
+    "fp32_append_dtype": Policy.FP32_APPEND_DTYPE,  # but for this one, whose macro has entries as strings
 }
+_APPENDING_MACRO = "AT_FORALL_DIFFERENT_REDISPATCH_SIGNATURE"
 _A_DEVICE_TYPE = 'a device type such as "cuda"'
 _DEVICES_OF_THE_HEADER = ("cuda", "xpu")
 
@@ -184,6 +187,36 @@ def _confirmed_by_header(found: dict[str, Entry]) -> dict[str, Entry]:
         evidence = f"{found[name].evidence}; ATen/autocast_mode.h lists it as {listed}"
         confirmed[name] = replace(found[name], evidence=evidence)
     return confirmed
+
+
+def header_path() -> Path:
+    """Return where the installed PyTorch keeps ``ATen/autocast_mode.h``, if it was shipped."""
+    return Path(torch.__file__).parent / "include" / "ATen" / "autocast_mode.h"
+
+
+def header_lists() -> dict[str, str]:
+    """Name the C++ cast policy of every operation in the lists of the header that ships in every wheel.
+
+    Returns a dict such as ``{"aten::softmax.int": "fp32_set_opt_dtype"}``, empty if the header was not
+    shipped. The header serves every device that reuses PyTorch's lists (CUDA, XPU); the CPU and MPS have
+    lists of their own in C++ files that are not shipped.
+    """
+    path = header_path()
+    if not path.exists():
+        return {}
+    text = path.read_text(encoding="utf-8")
+    listed: dict[str, str] = {}
+    for kind in _HEADER_POLICIES:
+        names = re.findall(r"_\((\w+)(?:,\s*(\w+))?\)", _macro_body(text, f"AT_FORALL_{kind.upper()}"))
+        listed |= {f"aten::{name}.{overload}".rstrip("."): kind for name, overload in names}
+    quoted = re.findall(r'"([\w.]+)"', _macro_body(text, _APPENDING_MACRO))  # such as "norm.Scalar"
+    return listed | {f"aten::{name}": "fp32_append_dtype" for name in quoted}
+
+
+def _macro_body(text: str, macro: str) -> str:
+    """Return the lines of ``#define macro(_) ...`` up to the first one that does not end in a backslash."""
+    found = re.search(rf"^#define {macro}\(_\)((?:.*\\\n)*.*)$", text, re.MULTILINE)
+    return found.group(1) if found else ""
 
 
 def _without_stack(refusal: str) -> str:

@@ -62,16 +62,13 @@ def cuda_rules(device: str | torch.device | None = None) -> Iterator[RulesStatus
     another thread is in the middle of CPU autocast: PyTorch's table of kernels is shared by all threads.
     """
     if _cuda_is_used(device):
-        status = RulesStatus(
-            False, "CUDA itself is used here, so its rules apply already; nothing was changed"
-        )
-        warnings.warn(status.sentence, UserWarning, stacklevel=3)
-        yield status
+        sentence = "CUDA itself is used here, so its rules apply already; nothing was changed"
+        warnings.warn(sentence, UserWarning, stacklevel=3)
+        yield RulesStatus(False, sentence)
         return
+    sentence = f"CPU autocast follows the CUDA rules of torch {torch.__version__} in this block"
     with _replaced_kernels(), _inside():
-        yield RulesStatus(
-            True, f"CPU autocast follows the CUDA rules of torch {torch.__version__} in this block"
-        )
+        yield RulesStatus(True, sentence)
 
 
 def region(

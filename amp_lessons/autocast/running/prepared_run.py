@@ -97,9 +97,8 @@ class PreparedRun:
                 stack.enter_context(RealResults())
                 stack.enter_context(BroughtAlong(self.fake_mode, self.twins))
             else:
-                stack.enter_context(
-                    torch.random.fork_rng([self.device] if self.device.type == "cuda" else [])
-                )
+                gpus = [self.device] if self.device.type == "cuda" else []
+                stack.enter_context(torch.random.fork_rng(gpus))
                 stack.enter_context(values_kept(self.model.buffers()))
                 if self.needs_float16_products:
                     stack.enter_context(ProductsInFp32(torch.float16))
@@ -164,9 +163,8 @@ def losses_of(output: Any, loss_fn: Callable[[Any], Any] | None) -> list[torch.T
 
 def _device_of(tensors: list[torch.Tensor]) -> torch.device:
     """Return the device of all tensors, single numbers aside if there are others; of none, the CPU."""
-    devices = {tensor.device for tensor in tensors if tensor.dim() > 0} or {
-        tensor.device for tensor in tensors
-    }
+    counting = [tensor for tensor in tensors if tensor.dim() > 0] or tensors
+    devices = {tensor.device for tensor in counting}
     if len(devices) > 1:
         raise ValueError(f"model and inputs must be on one device, they are on {sorted(map(str, devices))}")
     return devices.pop() if devices else torch.device("cpu")
@@ -239,13 +237,8 @@ class ModulePaths:
 # --- passes that drop the same numbers out, whatever their dtype, so that they can be compared
 
 _DROPOUTS = {
-    torch.dropout,
-    F.dropout,
-    F.dropout1d,
-    F.dropout2d,
-    F.dropout3d,
-    F.alpha_dropout,
-    F.feature_alpha_dropout,
+    *(torch.dropout, F.dropout, F.dropout1d, F.dropout2d, F.dropout3d),
+    *(F.alpha_dropout, F.feature_alpha_dropout),
 }
 
 

@@ -12,6 +12,7 @@ import threading
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
+from dataclasses import dataclass, field
 from functools import cache
 from itertools import chain
 from typing import Any, NamedTuple, Protocol
@@ -41,15 +42,15 @@ class Observer(Protocol):
         """Handle one call and return its result: ``run(True)`` also shows the calls that it makes in turn."""
 
 
+@dataclass
 class _Watch:
     """The observer at work; one at a time, since the kernels are shared by the whole process."""
 
-    def __init__(self) -> None:
-        self.lock = threading.Lock()
-        self.owner: int | None = None
-        self.observer: Observer | None = None
-        self.libraries: dict[str, torch.library.Library] = {}
-        self.known: set[str] = set()
+    lock: threading.Lock = field(default_factory=threading.Lock)
+    owner: int | None = None
+    observer: Observer | None = None
+    libraries: dict[str, torch.library.Library] = field(default_factory=dict)
+    known: set[str] = field(default_factory=set)
 
 
 _watch = _Watch()
@@ -71,10 +72,7 @@ def watching(observer: Observer, python_below: bool) -> Iterator[None]:
         _register_new_operations()
         _watch.owner, _watch.observer = threading.get_ident(), observer
         try:
-            with (
-                torch._C._IncludeDispatchKeyGuard(key),
-                _BelowAutograd() if python_below else nullcontext(),
-            ):
+            with torch._C._IncludeDispatchKeyGuard(key), _BelowAutograd() if python_below else nullcontext():
                 yield
         finally:
             _watch.owner, _watch.observer = None, None
@@ -82,7 +80,7 @@ def watching(observer: Observer, python_below: bool) -> Iterator[None]:
 
 def unwatched() -> AbstractContextManager[Any]:
     """Within a watched block, make calls that are not recorded."""
-    return torch._C._ExcludeDispatchKeyGuard(_key_set())
+    return torch._C._ExcludeDispatchKeyGuard(torch._C.DispatchKeySet(_key()))
 
 
 class _BelowAutograd(TorchDispatchMode):
@@ -107,16 +105,6 @@ def _key() -> torch._C.DispatchKey:
     return key
 
 
-@cache
-def _key_set() -> torch._C.DispatchKeySet:
-    return torch._C.DispatchKeySet(_key())
-
-
-@cache
-def _keys_below() -> torch._C.DispatchKeySet:
-    return torch._C._dispatch_keyset_full_after(_key())
-
-
 def _register_new_operations() -> None:
     """Give each operation its watching kernel, once; imported libraries may have brought more since."""
     if not _watch.libraries:
@@ -138,7 +126,8 @@ def _watching_kernel(name: str) -> Callable[..., Any]:
     def kernel(keys: torch._C.DispatchKeySet, *args: Any, **kwargs: Any) -> Any:
         def run(watch_inside: bool) -> Any:
             if watch_inside and not _has_numbers_for_tensors(name, args):
-                return overload(name).redispatch(keys & _keys_below(), *args, **kwargs)
+                below = torch._C._dispatch_keyset_full_after(_key())
+                return overload(name).redispatch(keys & below, *args, **kwargs)
             with unwatched():
                 return overload(name)(*args, **kwargs)
 
@@ -150,19 +139,14 @@ def _watching_kernel(name: str) -> Callable[..., Any]:
 
 def _has_numbers_for_tensors(name: str, args: tuple[Any, ...]) -> bool:
     """Say whether numbers stand for tensors, as in ``x.divide(2)``, which only a new call takes."""
-    return any(
-        isinstance(args[place], (int, float, complex)) for place in _tensor_places(name) if place < len(args)
-    )
+    given = (args[place] for place in _tensor_places(name) if place < len(args))
+    return any(isinstance(each, (int, float, complex)) for each in given)
 
 
 @cache
 def _tensor_places(name: str) -> tuple[int, ...]:
-    arguments = overload(name)._schema.arguments
-    return tuple(
-        i
-        for i, argument in enumerate(arguments)
-        if str(argument.type) == "Tensor" and not argument.kwarg_only
-    )
+    arguments = enumerate(overload(name)._schema.arguments)
+    return tuple(i for i, each in arguments if str(each.type) == "Tensor" and not each.kwarg_only)
 
 
 # --- count what autograd keeps for the backward pass
