@@ -16,7 +16,7 @@ from amp_lessons import audit
 from tests.audit.plain_loops import mistakes
 from tests.audit.test_watch_sharded import sharded_scaler
 from tests.audit.test_watch_sharded import train as train_sharded
-from tests.audit.trainings import TRAININGS, batches, outcome, perceptron
+from tests.audit.trainings import TRAININGS, apply, batches, outcome, perceptron
 
 pytestmark = [pytest.mark.filterwarnings("ignore"), pytest.mark.usefixtures("one_rank")]
 
@@ -29,10 +29,7 @@ def in_parallel() -> Any:
     for inputs, targets in batches():
         with torch.autocast("cpu", dtype=torch.float16):
             loss = F.cross_entropy(model(inputs), targets)
-        optimizer.zero_grad()
-        scaler.scale(loss).backward()
-        scaler.step(optimizer)
-        scaler.update()
+        apply(loss, optimizer, scaler)
     return outcome(model, optimizer, scaler)
 
 

@@ -11,18 +11,9 @@ from torch import Tensor
 
 from amp_lessons import audit
 from tests.audit.plain_loops import mistakes
-from tests.audit.trainings import TRAININGS
-from tests.audit.where import WHERE
+from tests.audit.trainings import TRAININGS, WHERE
 
-pytestmark = pytest.mark.filterwarnings("ignore")
-
-
-@pytest.fixture(scope="module", autouse=True)
-def one_thread():
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(threads)
+pytestmark = [pytest.mark.filterwarnings("ignore"), pytest.mark.usefixtures("one_thread")]
 
 
 def run(name: str) -> Any:
