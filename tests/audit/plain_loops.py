@@ -15,7 +15,6 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from amp_lessons import audit
-from amp_lessons.course.exercises.attempt_table import Table
 
 EPOCHS = 2
 WEIGHT = 2.0**-5  # of the loss, so that gradients are small, as an exercise's are
@@ -170,8 +169,3 @@ def _renamed(code: types.CodeType) -> types.CodeType:
 def mistakes(report: audit.Report) -> set[str]:
     """Return the codes of what is wrong; remarks are left out."""
     return {finding.code for finding in report.findings if not finding.ok}
-
-
-def callables(table: Table, kind: str) -> Iterator[str]:
-    """Name the attempts of a table that can be called."""
-    return (name for name, attempt in getattr(table, kind).items() if callable(attempt[-1]))

@@ -365,22 +365,6 @@ def buffers_of_infinity() -> Any:
 
 
 @training
-def validated_in_the_middle() -> Any:
-    model, optimizer = trained()
-    correct = 0
-    for inputs, targets in batches():
-        model.eval()
-        with torch.inference_mode(), torch.autocast(place(), dtype=torch.bfloat16):
-            correct += int((model(inputs).argmax(-1) == targets).sum())
-        model.train()
-        optimizer.zero_grad()
-        loss = loss_of(model, inputs, targets, torch.bfloat16)
-        loss.backward()
-        optimizer.step()
-    return outcome(correct, model, optimizer)
-
-
-@training
 def attacked_in_evaluation_mode() -> Any:
     model, optimizer = trained()
     for inputs, targets in batches():
@@ -401,19 +385,3 @@ def evaluated_in_fp16() -> Any:
         with torch.no_grad(), torch.autocast(place(), dtype=torch.float16):
             correct += int((model(inputs).argmax(-1) == targets).sum())
     return outcome(correct, model, optimizer)
-
-
-@training
-def stepping_within_the_backward_pass() -> Any:
-    model = perceptron()
-    optimizers = {parameter: torch.optim.Adam([parameter]) for parameter in model.parameters()}
-
-    def step(parameter: Tensor) -> None:
-        optimizers[parameter].step()
-        optimizers[parameter].zero_grad()
-
-    for parameter in model.parameters():
-        parameter.register_post_accumulate_grad_hook(step)
-    for inputs, targets in batches():
-        F.cross_entropy(model(inputs), targets).backward()
-    return outcome(model, *optimizers.values())
