@@ -8,7 +8,7 @@ from typing import NamedTuple
 import pytest
 
 from tests.audit.field.scripts import marked, run
-from tests.audit.trainings import WHERE
+from tests.audit.where import WHERE
 
 SCRIPT = """\
 import copy

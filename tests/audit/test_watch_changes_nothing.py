@@ -18,7 +18,8 @@ from amp_lessons import audit
 from tests.audit.plain_loops import mistakes
 from tests.audit.test_watch_sharded import sharded_scaler
 from tests.audit.test_watch_sharded import train as train_sharded
-from tests.audit.trainings import TRAININGS, WHERE, apply, batches, loss_of, outcome, perceptron
+from tests.audit.trainings import TRAININGS, apply, batches, loss_of, outcome, perceptron
+from tests.audit.where import WHERE
 
 pytestmark = [pytest.mark.filterwarnings("ignore"), pytest.mark.usefixtures("one_thread")]
 

@@ -1,7 +1,7 @@
 """Correct trainings of many kinds: a watch changes nothing of them, and finds nothing wrong with them.
 
 Each trains for a few steps from a fixed seed, and returns whatever it has come to: weights, losses, state.
-They train on PyTorch's default device: on the CPU, on a GPU, or on the CPU while all is done as if on one.
+They train on PyTorch's default device.
 """
 
 from __future__ import annotations
@@ -11,7 +11,6 @@ from collections.abc import Callable, Iterator
 from functools import partial
 from typing import Any
 
-import pytest
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
@@ -19,10 +18,7 @@ from torch.optim.swa_utils import AveragedModel, get_ema_multi_avg_fn
 from torch.utils.checkpoint import checkpoint
 from torch.utils.data import DataLoader, TensorDataset
 
-from tests.cuda import CUDA
-
 STEPS = 6
-WHERE = ["cpu", pytest.param("as if on a device", marks=pytest.mark.thorough), CUDA]
 TRAININGS: dict[str, Callable[[], Any]] = {}
 
 

@@ -236,12 +236,10 @@ class Known:
         if added is not None:
             self._log.record(
                 events.GradientsMixed,
-                applied=added.applied,
+                added=added,
                 line=added.line,
                 used_at=line_outside(),
                 cleared=self.book.cleared_applied(parameters),
-                unscaled=added.unscaled,
-                left_over=added.left_over,
                 scales=tuple(scale_of(self.scalers[each]).at_once() for each in added.scalers or ()),
             )
 

@@ -45,7 +45,7 @@ class _AddedToApplied(Rule):
 
     @on(events.GradientsMixed)
     def mix(self, event: events.GradientsMixed, past: Past) -> None:
-        if event.applied and len(self.mixed) < _MOST_KEPT:
+        if event.added.applied and len(self.mixed) < _MOST_KEPT:
             self.mixed.append(event)
 
     @on(AtTheEnd)
