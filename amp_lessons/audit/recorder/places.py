@@ -14,7 +14,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import cache
 from pathlib import Path
-from types import CodeType, FrameType
+from types import CodeType
 from typing import Any
 
 import torch
@@ -30,40 +30,44 @@ _Line = tuple[str, int]  # a file's name, as code objects have it, and a number 
 _wrappers: set[CodeType] = set()  # methods of classes that only hand on what they are given
 
 
-def _frames() -> Iterator[FrameType]:
-    """Yield the frames of the stack, the innermost first: the first ones are this module's."""
-    frame: FrameType | None = sys._getframe(1)
-    while frame is not None:
-        yield frame
-        frame = frame.f_back
-
-
 def own_line() -> _Line | None:
     """Return the innermost line on the stack that is neither a library's nor the course's."""
-    own = (frame for frame in _frames() if is_own(frame.f_code.co_filename))
-    return next(((frame.f_code.co_filename, frame.f_lineno) for frame in own), None)
+    frame = sys._getframe(1)
+    while frame is not None:
+        if is_own(frame.f_code.co_filename):
+            return frame.f_code.co_filename, frame.f_lineno
+        frame = frame.f_back  # type: ignore[assignment]
+    return None
 
 
 def line_outside() -> _Line | None:
     """Return the innermost line of a person's own that is in none of the classes told to ``pass_over``."""
-    own = (frame for frame in _frames() if is_own(frame.f_code.co_filename) and frame.f_code not in _wrappers)
-    return next(((frame.f_code.co_filename, frame.f_lineno) for frame in own), None) or own_line()
+    frame = sys._getframe(1)
+    while frame is not None:
+        if is_own(frame.f_code.co_filename) and frame.f_code not in _wrappers:
+            return frame.f_code.co_filename, frame.f_lineno
+        frame = frame.f_back  # type: ignore[assignment]
+    return own_line()
 
 
 def called_by_own_code() -> bool:
     """Whether a person's own code made a call, if only by a context manager or a decorator: no library."""
-    files = (frame.f_code.co_filename for frame in _frames())
-    caller = next((file for file in files if not file.startswith(_HANDS_ON)), None)
-    return caller is not None and is_own(caller)
+    frame = sys._getframe(1)
+    while frame is not None and frame.f_code.co_filename.startswith(_HANDS_ON):
+        frame = frame.f_back  # type: ignore[assignment]
+    return frame is not None and is_own(frame.f_code.co_filename)
 
 
 def opened_by_library() -> bool:
     """Whether a library opened a context, not by a manager of its own that a person's code has entered."""
-    for code in (frame.f_code for frame in _frames()):
+    frame = sys._getframe(1)
+    while frame is not None:
+        code = frame.f_code
         manager = code.co_flags & inspect.CO_GENERATOR and not is_own(code.co_filename)
         if not manager and not code.co_filename.startswith(_HANDS_ON):
-            return not is_own(code.co_filename)
-    return False
+            break
+        frame = frame.f_back  # type: ignore[assignment]
+    return frame is not None and not is_own(frame.f_code.co_filename)
 
 
 @contextmanager
