@@ -7,6 +7,7 @@ import re
 import pytest
 import torch
 
+from amp_lessons.scaling import histogram
 from tests.audit.field import cured, right, wrong
 from tests.audit.field.scripts import by_title, first_lines, marked, mistakes, run
 
@@ -17,6 +18,14 @@ WRONG, CURED, RIGHT = map(by_title, (wrong.WRONG, cured.CURED, right.RIGHT))
 def test_a_mistake_is_named_at_its_line(name, tmp_path):
     report = run(WRONG[name], str(tmp_path / "train.py"))
     assert mistakes(report).get(name.partition(",")[0]) == marked(WRONG[name]), report
+
+
+def test_what_the_audit_computes_itself_is_no_line_of_the_training(tmp_path):
+    """It learns once in a process where a format ends, by casts that overflow."""
+    histogram.fate_thresholds.cache_clear()
+    script = WRONG["always_overflows, rows of which nothing is open"]
+    report = run(script, str(tmp_path / "train.py"), every=1)
+    assert mistakes(report)["always_overflows"] == marked(script)
 
 
 @pytest.mark.parametrize("name", CURED)
