@@ -8,7 +8,7 @@ from __future__ import annotations
 import importlib.util
 from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 from amp_lessons._base.typed_json import dumps
 
@@ -17,16 +17,6 @@ if TYPE_CHECKING:
     from amp_lessons.audit.watch import Seen
 
 _OF_LINES = (".jsonl", ".json")
-
-
-class Writer(Protocol):
-    """Where steps are written to."""
-
-    def write(self, step: StepSeen, layers: dict[str, LayerStep], findings: list[str]) -> None:
-        """Write one step; ``layers`` where it was looked at closely, and the codes of new ``findings``."""
-
-    def close(self) -> None:
-        """Write no more."""
 
 
 class StepLog:
@@ -113,6 +103,9 @@ class TensorBoard:
     def close(self) -> None:
         """Write what is left."""
         self._to.close()
+
+
+Writer = JsonLines | TensorBoard
 
 
 def _layer(seen: LayerStep) -> dict[str, Any]:

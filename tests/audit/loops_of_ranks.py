@@ -105,6 +105,19 @@ def fsdp2_of_half_masters():
     return trained(sharded(network().bfloat16()))
 
 
+def a_step_of_shards(dtype):
+    """Train a step with masters in ``dtype``; return what stood still, what was lost, and what is found."""
+    torch.manual_seed(0)
+    model, inputs = sharded(nn.Sequential(nn.Linear(16, 16)).to(dtype)), torch.randn(8, 16)
+    optimizer = torch.optim.SGD(model.parameters(), lr=1e-4)
+    with audit.watch(model, every=1) as seen:
+        before = model[0].weight.to_local().clone()
+        model(inputs).float().square().mean().backward()
+        optimizer.step()
+    still = (model[0].weight.to_local() == before).float().mean().item()
+    return still, seen.steps[0].lost_updates, [finding.code for finding in seen.report.findings]
+
+
 def fsdp1():
     """Train FSDP's flat parameters with its own scaler."""
     model = FullyShardedDataParallel(network(), device_id=torch.device("cpu"))

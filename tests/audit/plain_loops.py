@@ -15,8 +15,6 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from amp_lessons import audit
-from amp_lessons.course.exercises.attempt_table import Table
-from tests.audit.process_state import Snapshot
 
 EPOCHS = 2
 WEIGHT = 2.0**-5  # of the loss, so that gradients are small, as an exercise's are
@@ -98,7 +96,7 @@ def watched(attempt: Callable[..., Any], exercise: str, run: Run, every: int = 3
 
 def watch_call(run: Callable[[], Any], every: int = 3) -> audit.Report:
     """Run something under a watch, whatever becomes of it, and return the report."""
-    with warnings.catch_warnings(), _state_put_back():
+    with warnings.catch_warnings(), _autocast_put_back():
         warnings.simplefilter("ignore")
         try:
             with audit.watch(every=every) as seen:
@@ -109,13 +107,18 @@ def watch_call(run: Callable[[], Any], every: int = 3) -> audit.Report:
 
 
 @contextmanager
-def _state_put_back() -> Iterator[None]:
-    """Undo what some attempts leave switched on."""
-    before = Snapshot()
+def _autocast_put_back() -> Iterator[None]:
+    """Undo what attempts leave switched on that an exception ends."""
+    dtype = torch.get_autocast_dtype("cpu")
     try:
         yield
     finally:
-        before.restore()
+        torch.set_autocast_enabled("cpu", False)
+        torch.set_autocast_dtype("cpu", dtype)
+        torch.autocast_increment_nesting()
+        while torch.autocast_decrement_nesting():
+            pass
+        torch.clear_autocast_cache()
 
 
 def _classifier(attempt: Any, exercise: str, run: Run) -> None:
@@ -166,8 +169,3 @@ def _renamed(code: types.CodeType) -> types.CodeType:
 def mistakes(report: audit.Report) -> set[str]:
     """Return the codes of what is wrong; remarks are left out."""
     return {finding.code for finding in report.findings if not finding.ok}
-
-
-def callables(table: Table, kind: str) -> Iterator[str]:
-    """Name the attempts of a table that can be called."""
-    return (name for name, attempt in getattr(table, kind).items() if callable(attempt[-1]))

@@ -9,15 +9,7 @@ import torch
 
 from amp_lessons.audit.rules import ROWS
 from amp_lessons.course.exercises.attempt_table import Table
-from tests.audit.plain_loops import (
-    BF16,
-    FP16,
-    OPTIONS,
-    POISONED,
-    TINY_LOSS,
-    mistakes,
-    watched,
-)
+from tests.audit.plain_loops import BF16, FP16, OPTIONS, POISONED, TINY_LOSS, mistakes, watched
 
 EXERCISES = (*OPTIONS, "two_optimizers")
 TABLES = {name: import_module(f"amp_lessons.course.exercises.{name}.attempts").TABLE for name in EXERCISES}
@@ -71,13 +63,9 @@ SHOWS_ON = {
 
 
 @pytest.fixture(scope="module", autouse=True)
-def quick():
-    """Compile nothing, and compute on one thread."""
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
+def quick(one_thread):
     with torch.compiler.set_stance("force_eager"):
         yield
-    torch.set_num_threads(threads)
 
 
 def loops(kind: str) -> list:

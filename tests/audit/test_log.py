@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import json
+from contextlib import nullcontext
 from dataclasses import asdict
 
 import pytest
@@ -12,28 +13,31 @@ import torch
 from amp_lessons import audit
 from amp_lessons._base.typed_json import finite
 from amp_lessons.audit.numbers.sampler import Sampler
-from tests.audit.trainings import loop, perceptron
+from tests.audit.trainings import apply, loop, perceptron
 
 pytestmark = pytest.mark.filterwarnings("ignore")
 
-with_tensorboard = pytest.mark.skipif(
-    importlib.util.find_spec("tensorboard") is None, reason="tensorboard is not installed"
-)
-without_tensorboard = pytest.mark.skipif(
-    importlib.util.find_spec("tensorboard") is not None, reason="tensorboard is installed"
-)
+HAS_TENSORBOARD = importlib.util.find_spec("tensorboard") is not None
 
 
 def trained(log, every=2, watching=True):
     torch.manual_seed(0)
-    model = perceptron()
+    model, scaler = perceptron(), torch.amp.GradScaler("cpu")
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
-    scaler = torch.amp.GradScaler("cpu")
-    if not watching:
-        return loop(model, optimizer, torch.float16, scaler, poisoned=True)
-    with audit.watch(model, every=every, log=log) as seen:
-        loop(model, optimizer, torch.float16, scaler, poisoned=True)
-    return seen
+    with audit.watch(model, every=every, log=log) if watching else nullcontext() as seen:
+        losses = loop(model, optimizer, torch.float16, scaler, poisoned=True)
+    return seen or losses
+
+
+def lengths_at_each_step(log, steps, every=10):
+    """Return how many lines the log has after each step of another training."""
+    model = torch.nn.Linear(4, 2)
+    optimizer, lengths = torch.optim.SGD(model.parameters(), lr=0.1), []
+    with audit.watch(model, every=every, log=log):
+        for _ in range(steps):
+            apply(model(torch.randn(2, 4)).sum(), optimizer)
+            lengths.append(len(lines_of(log)))
+    return lengths
 
 
 def lines_of(path):
@@ -64,9 +68,8 @@ def test_steps_that_are_looked_at_closely_have_their_layers(tmp_path):
 
 def test_a_finding_stands_in_the_line_of_the_step_that_showed_it_and_in_no_other(tmp_path):
     torch.manual_seed(0)
-    model = perceptron()
+    model, scaler = perceptron(), torch.amp.GradScaler("cpu")
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
-    scaler = torch.amp.GradScaler("cpu")
     with audit.watch(model, log=tmp_path / "run.jsonl"):
         for step in range(4):
             optimizer.zero_grad()
@@ -82,38 +85,20 @@ def test_a_finding_stands_in_the_line_of_the_step_that_showed_it_and_in_no_other
 
 
 def test_a_line_is_there_as_soon_as_its_step_is_over(tmp_path):
-    model = torch.nn.Linear(4, 2)
-    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
-    lines = []
-    with audit.watch(model, log=str(tmp_path / "run.jsonl")):
-        for _ in range(3):
-            model(torch.randn(2, 4)).sum().backward()
-            optimizer.step()
-            lines.append(len(lines_of(tmp_path / "run.jsonl")))
-    assert lines == [1, 2, 3]
+    assert lengths_at_each_step(tmp_path / "run.jsonl", 3) == [1, 2, 3]
 
 
 def test_numbers_on_a_device_wait_for_the_step_that_is_looked_at(tmp_path, monkeypatch):
     """Here no number lies on a device: it is said of each."""
-    waited = []
     original = Sampler.steps_from
 
     def steps_from(self, first, wait):
         for line in self._lines[first:]:
             monkeypatch.setattr(type(line), "known", property(lambda _: False))
-        waited.append(wait)
         return original(self, first, wait)
 
     monkeypatch.setattr(Sampler, "steps_from", steps_from)
-    sizes = []
-    model = torch.nn.Linear(4, 2)
-    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
-    with audit.watch(model, every=3, log=tmp_path / "run.jsonl"):
-        for _ in range(5):
-            model(torch.randn(2, 4)).sum().backward()
-            optimizer.step()
-            sizes.append(len(lines_of(tmp_path / "run.jsonl")))
-    assert sizes == [1, 1, 1, 4, 4]
+    assert lengths_at_each_step(tmp_path / "run.jsonl", 5, every=3) == [1, 1, 1, 4, 4]
     assert [line["index"] for line in lines_of(tmp_path / "run.jsonl")] == [0, 1, 2, 3, 4]
 
 
@@ -123,7 +108,7 @@ def test_a_log_changes_nothing(tmp_path):
     assert repr([step.loss for step in seen.steps]) == repr(alone)
 
 
-@without_tensorboard
+@pytest.mark.skipif(HAS_TENSORBOARD, reason="tensorboard is installed")
 def test_without_tensorboard_a_folder_is_refused_before_anything_runs(tmp_path):
     with pytest.raises(ValueError, match=r"pip install tensorboard.*\.jsonl"):
         trained(tmp_path / "runs")
@@ -131,7 +116,7 @@ def test_without_tensorboard_a_folder_is_refused_before_anything_runs(tmp_path):
     trained(tmp_path / "run.jsonl")  # and the next watch can begin
 
 
-@with_tensorboard
+@pytest.mark.skipif(not HAS_TENSORBOARD, reason="tensorboard is not installed")
 def test_tensorboard_has_the_same_numbers(tmp_path):
     from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 

@@ -10,65 +10,49 @@ from amp_lessons import audit
 from tests.audit.plain_loops import as_script
 
 
-def train(dtype: torch.dtype, loss_dtype: torch.dtype | None = None) -> None:
+def train(dtype=torch.bfloat16, where="inside", backward_inside=False, loss_dtype=None) -> None:
     torch.manual_seed(0)
     model = nn.Linear(4, 3)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
     scaler = torch.amp.GradScaler("cpu", init_scale=256.0, enabled=dtype == torch.float16)
-    with torch.autocast("cpu", dtype=dtype):
-        loss = -torch.log_softmax(model(torch.randn(6, 4)).to(loss_dtype or dtype), dim=-1).mean()
-    assert loss.dtype == (
-        loss_dtype or dtype
-    )  # on the CPU, log_softmax is none of autocast's fp32 operations
-    scaler.scale(loss).backward()
-    scaler.step(optimizer)
-    scaler.update()
+    for _ in range(2):
+        with torch.autocast("cpu", dtype=dtype):
+            outputs = model(torch.randn(6, 4)).to(loss_dtype or dtype)
+            if where != "inside":
+                with torch.autocast("cpu", enabled=False):
+                    loss = -torch.log_softmax(outputs, dim=-1).mean()
+            if where != "island":
+                loss = -torch.log_softmax(outputs, dim=-1).mean()
+            if backward_inside:
+                scaler.scale(loss).backward()
+        assert loss.dtype == outputs.dtype  # on the CPU, log_softmax is none of autocast's fp32 operations
+        if not backward_inside:
+            scaler.scale(loss).backward()
+        scaler.step(optimizer)
+        scaler.update()
+        optimizer.zero_grad()
+
+
+def found(**how) -> list[audit.Sighting]:
+    with audit.watch() as seen:
+        as_script(train)(**how)
+    return [each for each in seen.report.findings if each.code.startswith(("loss_in", "loss_outside"))]
 
 
 @pytest.mark.parametrize(
     ("dtype", "name", "overflows"), [(torch.float16, "fp16", True), (torch.bfloat16, "bf16", False)]
 )
 def test_only_fp16_is_said_to_overflow_and_autocast_is_not_offered_as_the_cure(dtype, name, overflows):
-    with audit.watch() as seen:
-        as_script(train)(dtype)
-    (finding,) = (each for each in seen.report.findings if each.code == "loss_in_half")
+    (finding,) = found(dtype=dtype)
     assert f"was computed in {name}" in finding.message
     assert ("65536 becomes inf" in finding.message) == overflows
     assert "outputs.float()" in finding.hint
     assert "autocast context" not in finding.hint
-
-
-@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
-def test_the_same_loss_in_fp32_is_fine(dtype):
-    with audit.watch() as seen:
-        as_script(train)(dtype, torch.float32)
-    assert not [each for each in seen.report.findings if each.code.startswith(("loss_in", "loss_outside"))]
+    assert found(dtype=dtype, loss_dtype=torch.float32) == []
 
 
 @pytest.mark.parametrize("backward_inside", [False, True])
 @pytest.mark.parametrize("where", ["island", "after an island", "inside"])
 def test_a_loss_in_half_is_said_to_be_outside_autocast_where_autocast_was_off(where, backward_inside):
-    def train() -> None:
-        torch.manual_seed(0)
-        model = nn.Linear(4, 3)
-        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
-        for _ in range(2):
-            with torch.autocast("cpu", dtype=torch.bfloat16):
-                outputs = model(torch.randn(6, 4))
-                if where != "inside":
-                    with torch.autocast("cpu", enabled=False):
-                        loss = -torch.log_softmax(outputs, dim=-1).mean()
-                if where != "island":
-                    loss = -torch.log_softmax(outputs, dim=-1).mean()
-                if backward_inside:
-                    loss.backward()
-            if not backward_inside:
-                loss.backward()
-            optimizer.step()
-
-    with audit.watch() as seen:
-        as_script(train)()
-    (code,) = (
-        each.code for each in seen.report.findings if each.code.startswith(("loss_in", "loss_outside"))
-    )
-    assert code == ("loss_outside_autocast" if where == "island" else "loss_in_half")
+    (finding,) = found(where=where, backward_inside=backward_inside)
+    assert finding.code == ("loss_outside_autocast" if where == "island" else "loss_in_half")

@@ -15,7 +15,7 @@ from amp_lessons import audit
 from amp_lessons.audit import PrecisionWarning
 from amp_lessons.audit.rules import ROWS
 from tests.audit.test_watch_changes_nothing import assert_same
-from tests.audit.trainings import loop, outcome, perceptron
+from tests.audit.trainings import apply, loop, outcome, perceptron
 
 
 def train(model, optimizer, scaler=None, steps=8, poison=lambda step: False, dtype=torch.float16):
@@ -24,23 +24,15 @@ def train(model, optimizer, scaler=None, steps=8, poison=lambda step: False, dty
         inputs = torch.randn(6, 8) * (1e6 if poison(step) else 1.0)
         with torch.autocast("cpu", dtype=dtype, enabled=scaler is not None):
             loss = F.cross_entropy(model(inputs.to(model[0].weight.dtype)).float(), torch.arange(6) % 4)
-        optimizer.zero_grad()
-        if scaler is None:
-            loss.backward()
-            optimizer.step()
-        else:
-            scaler.scale(loss).backward()
-            scaler.step(optimizer)
-            scaler.update()
+        apply(loss, optimizer, scaler)
 
 
-def small():
+def trained(lr=0.1, dtype=torch.float32, **scale):
+    """Return a model, its optimizer and a scaler."""
     torch.manual_seed(0)
-    return nn.Sequential(nn.Linear(8, 16), nn.ReLU(), nn.Linear(16, 4))
-
-
-def scaled(**options):
-    return torch.amp.GradScaler("cpu", **{"init_scale": 2.0**10} | options)
+    model = nn.Sequential(nn.Linear(8, 16), nn.ReLU(), nn.Linear(16, 4)).to(dtype)
+    scaler = torch.amp.GradScaler("cpu", **{"init_scale": 2.0**10} | scale)
+    return model, torch.optim.SGD(model.parameters(), lr=lr), scaler
 
 
 def codes_of(monitor):
@@ -48,8 +40,7 @@ def codes_of(monitor):
 
 
 def test_a_healthy_run_is_silent_and_looked_at_as_often_as_asked():
-    model, scaler = small(), scaled()
-    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    model, optimizer, scaler = trained()
     with warnings.catch_warnings(), audit.monitor(model, optimizer, scaler, every=50, raises=True) as monitor:
         warnings.simplefilter("error")
         train(model, optimizer, scaler, steps=201)
@@ -62,9 +53,8 @@ def test_a_healthy_run_is_silent_and_looked_at_as_often_as_asked():
 
 
 def test_weights_in_fp16_are_told_before_the_first_step():
-    model = small().half()
     with pytest.warns(PrecisionWarning, match="16-bit") as told:
-        monitor = audit.monitor(model, torch.optim.SGD(model.parameters(), lr=0.1))
+        monitor = audit.monitor(*trained(dtype=torch.float16))
     assert codes_of(monitor) == ["half_parameters"]
     assert told[0].message.finding.hint
     assert told[0].filename == __file__
@@ -72,8 +62,7 @@ def test_weights_in_fp16_are_told_before_the_first_step():
 
 def test_updates_that_bf16_rounds_away_are_told_and_those_of_a_larger_rate_are_not():
     for rate, wanted in ((1e-5, ["updates_rounded_away"]), (1.0, [])):
-        model = small().bfloat16()
-        optimizer = torch.optim.SGD(model.parameters(), lr=rate)
+        model, optimizer, _ = trained(lr=rate, dtype=torch.bfloat16)
         with warnings.catch_warnings(), audit.monitor(model, optimizer, every=1) as monitor:
             warnings.simplefilter("ignore")
             train(model, optimizer)
@@ -82,16 +71,14 @@ def test_updates_that_bf16_rounds_away_are_told_and_those_of_a_larger_rate_are_n
 
 
 def test_the_threshold_of_lost_updates_is_the_given_one():
-    model = small().bfloat16()
-    optimizer = torch.optim.SGD(model.parameters(), lr=1.0)
+    model, optimizer, _ = trained(lr=1.0, dtype=torch.bfloat16)
     audit.monitor(model, optimizer, every=1, lost_updates=1e-6)
     with pytest.warns(PrecisionWarning, match="with a gradient as they were"):
         train(model, optimizer, steps=20)
 
 
 def test_weights_in_fp32_may_stand_still():
-    model = small()
-    optimizer = torch.optim.SGD(model.parameters(), lr=1e-12)
+    model, optimizer, _ = trained(lr=1e-12)
     with audit.monitor(model, optimizer, every=1, raises=True) as monitor:
         train(model, optimizer)
     assert monitor.looks[-1].lost_updates > 0.9
@@ -99,8 +86,7 @@ def test_weights_in_fp32_may_stand_still():
 
 def test_a_third_of_all_steps_skipped_is_told_and_a_tenth_is_not():
     for nth, wanted in ((3, ["skipped_too_often"]), (10, [])):
-        model, scaler = small(), scaled(growth_interval=nth - 1)
-        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+        model, optimizer, scaler = trained(growth_interval=nth - 1)
         with warnings.catch_warnings(), audit.monitor(model, optimizer, scaler, every=10) as monitor:
             warnings.simplefilter("ignore")
             train(model, optimizer, scaler, steps=121, poison=lambda step, nth=nth: step % nth == 0)
@@ -109,8 +95,7 @@ def test_a_third_of_all_steps_skipped_is_told_and_a_tenth_is_not():
 
 
 def test_a_run_that_skips_every_step_is_told_although_its_optimizer_hears_of_none():
-    model, scaler = small(), scaled(init_scale=2.0**16)
-    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    model, optimizer, scaler = trained(init_scale=2.0**16)
     with pytest.warns(PrecisionWarning) as told, audit.monitor(model, optimizer, scaler, every=1) as monitor:
         train(model, optimizer, scaler, steps=101, poison=lambda step: True)
     assert codes_of(monitor) == ["scale_fell", "always_overflows"]
@@ -122,7 +107,7 @@ def test_a_run_that_skips_every_step_is_told_although_its_optimizer_hears_of_non
 
 def test_a_fused_step_that_skips_by_itself_counts_as_skipped():
     """PyTorch's own fused optimizers are given inf's flag, and called whatever it says."""
-    model, scaler = small(), scaled(growth_interval=1)
+    model, _, scaler = trained(growth_interval=1)
     optimizer = torch.optim.AdamW(model.parameters(), fused=True)
     assert optimizer._step_supports_amp_scaling
     with pytest.warns(PrecisionWarning), audit.monitor(model, optimizer, scaler, every=1) as monitor:
@@ -133,8 +118,7 @@ def test_a_fused_step_that_skips_by_itself_counts_as_skipped():
 
 
 def test_weights_that_are_not_finite_are_named():
-    model = small()
-    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    model, optimizer, _ = trained()
     monitor = audit.monitor(model, optimizer, every=1)
     train(model, optimizer, steps=2)
     with torch.no_grad():
@@ -147,7 +131,7 @@ def test_weights_that_are_not_finite_are_named():
 
 def test_statistics_that_a_skipped_step_has_left_broken_are_named():
     torch.manual_seed(0)
-    model, scaler = perceptron(), scaled()
+    model, scaler = perceptron(), torch.amp.GradScaler("cpu", init_scale=2.0**10)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
     monitor = audit.monitor(model, optimizer, scaler, every=1)
     with pytest.warns(PrecisionWarning, match=r"1\.running_mean"):
@@ -157,27 +141,24 @@ def test_statistics_that_a_skipped_step_has_left_broken_are_named():
 
 
 def test_it_raises_where_that_is_asked_for_and_names_the_step():
-    model, scaler = small(), scaled(init_scale=1.0)
-    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    model, optimizer, scaler = trained(init_scale=1.0)
     audit.monitor(model, optimizer, scaler, every=1, raises=True)
     with pytest.raises(PrecisionWarning, match=r"step 2: the loss scale has fallen to 0\.5") as raised:
         train(model, optimizer, scaler, poison=lambda step: step == 0)
     assert raised.value.finding.code == "scale_fell"
     assert "overflows in fp16 only above 131,008" in str(raised.value), "twice 65504"
-    assert raised.value.finding.place.file.endswith("test_monitor.py")
+    assert raised.value.finding.place.file.endswith("trainings.py")
 
 
 def test_what_it_says_has_a_row_and_survives_a_pickle():
-    model = small().half()
     with pytest.raises(PrecisionWarning) as raised:
-        audit.monitor(model, torch.optim.SGD(model.parameters(), lr=0.1), raises=True)
+        audit.monitor(*trained(dtype=torch.float16), raises=True)
     assert raised.value.finding.code in ROWS
     assert pickle.loads(pickle.dumps(raised.value)).finding == raised.value.finding
 
 
 def test_closed_it_leaves_optimizer_and_scaler_as_they_were():
-    model, scaler = small(), scaled()
-    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    model, optimizer, scaler = trained()
     before = dict(vars(scaler))
     monitor = audit.monitor(model, optimizer, scaler, every=1)
     train(model, optimizer, scaler, steps=2)
@@ -191,7 +172,7 @@ def test_closed_it_leaves_optimizer_and_scaler_as_they_were():
 
 
 def test_of_two_optimizers_with_one_scaler_each_has_its_own_monitor_closed_in_any_order():
-    model, scaler = small(), scaled()
+    model, _, scaler = trained()
     first = torch.optim.SGD(model[0].parameters(), lr=0.1)
     second = torch.optim.SGD(model[2].parameters(), lr=0.1)
     monitors = [audit.monitor(model, each, scaler, every=1) for each in (first, second)]
@@ -216,8 +197,7 @@ def test_without_every_it_looks_as_often_as_a_hundredth_of_the_time_allows(monke
     """By a clock of which each reading takes a second: looking takes two, and then two hundred pass."""
     ticks = count()
     monkeypatch.setattr("amp_lessons.audit.monitoring.time.monotonic", lambda: float(next(ticks)))
-    model = small()
-    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    model, optimizer, _ = trained()
     with audit.monitor(model, optimizer) as monitor:
         train(model, optimizer, steps=1000)
     pauses = {later.step - look.step for look, later in pairwise(monitor.looks)}
@@ -225,8 +205,7 @@ def test_without_every_it_looks_as_often_as_a_hundredth_of_the_time_allows(monke
 
 
 def test_its_own_trouble_is_said_and_ends_nothing(monkeypatch):
-    model = small()
-    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    model, optimizer, _ = trained()
     monitor = audit.monitor(model, optimizer, every=1)
     monkeypatch.setattr(monitor, "_updates_lost", lambda lost: 1 / 0)
     with pytest.warns(RuntimeWarning, match="own trouble.*ZeroDivisionError"):
@@ -253,8 +232,7 @@ def test_no_training_is_changed_bit_for_bit(dtype, option):
 
 
 def test_wrong_arguments_are_refused():
-    model = small()
-    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    model, optimizer, _ = trained()
     with pytest.raises(TypeError, match=r"model is an nn\.Module"):
         audit.monitor(optimizer, model)
     with pytest.raises(TypeError, match=r"scaler is a torch\.amp\.GradScaler, or None"):
@@ -267,8 +245,7 @@ def test_wrong_arguments_are_refused():
 
 def test_accelerates_wrapped_optimizer_is_seen_through():
     accelerate = pytest.importorskip("accelerate")
-    accelerator = accelerate.Accelerator(cpu=True)
-    model, optimizer = accelerator.prepare(small(), torch.optim.SGD(small().parameters(), lr=0.1))
+    model, optimizer = accelerate.Accelerator(cpu=True).prepare(*trained()[:2])
     with audit.monitor(model, optimizer, every=1, raises=True) as monitor:
         train(model, optimizer, steps=3)
     assert len(monitor.looks) == 3

@@ -5,10 +5,11 @@ from __future__ import annotations
 from importlib import import_module
 
 import pytest
-import torch
 
 from amp_lessons import clinic
 from tests.audit.plain_loops import as_script, mistakes, watch_call
+
+pytestmark = pytest.mark.usefixtures("one_thread")
 
 PATIENTS = {patient.id: patient for patient in clinic.patients()}
 TABLES = {id: import_module(f"amp_lessons.course.exercises.{id}.attempts").TABLE for id in PATIENTS}
@@ -25,14 +26,6 @@ BESIDE = {
     "heal_first_batch": {"weights_broken"},  # and here too
     "heal_missed_warm_up": {"average_on_skipped_step"},  # it keeps a schedule and averaged weights
 }
-
-
-@pytest.fixture(scope="module", autouse=True)
-def one_thread():
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(threads)
 
 
 def seen_in(id: str, code: object) -> set[str]:

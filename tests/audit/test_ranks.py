@@ -112,6 +112,14 @@ def test_shards_are_added_up_to_what_one_rank_of_ddp_sees_of_the_whole():
         assert mine.loss == pytest.approx(theirs.loss, rel=1e-3)
 
 
+@pytest.mark.parametrize(("dtype", "loses"), [(torch.float32, False), (torch.bfloat16, True)])
+def test_updates_that_16_bit_shards_lose_are_seen_on_each_rank(dtype, loses):
+    for still, lost, found in parallel.run(loops.a_step_of_shards, 2, dtype):
+        assert ("masters_not_fp32" in found) is loses
+        assert lost == pytest.approx(still, abs=0.1)  # the bias counts as well
+        assert (lost > 0.5) is loses
+
+
 def test_what_is_joined_are_reports():
     with pytest.raises(TypeError, match="each item of reports is the report of a rank"):
         audit.of_ranks([1])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import torch
 
+from amp_lessons.audit.findings import failed, first
 from amp_lessons.audit.recorder import events
 from amp_lessons.audit.rules.judge import Judge
 
@@ -12,11 +13,8 @@ HERE = {"step": 0, "line": ("train.py", 1)}
 
 def step_asked(**more):
     facts = dict.fromkeys(("unscaled", "cleared", "spent", "by_closure", "autocast"), False)
-    facts |= {
+    facts |= dict.fromkeys(("scaler", "scaled_by", "scale")) | {
         "optimizer": 1,
-        "scaler": None,
-        "scaled_by": None,
-        "scale": None,
         "fresh": True,
         "waiting": True,
     }
@@ -45,3 +43,12 @@ def test_a_rule_remembers_nothing_of_another_training():
     first, second = (events.StepDone(**HERE, optimizer=1, scaler=scaler, happened=True) for scaler in (7, 8))
     assert codes(first, second) == ["scaler_recreated"]
     assert codes(first) == codes(second) == []
+
+
+def test_the_first_mistake_is_the_root_cause_and_nobody_looks_further():
+    def mistakes():
+        yield failed("cause", "seen", "mend it")
+        raise AssertionError("what comes later takes for granted that nothing came before")
+
+    assert first(mistakes()).code == "cause"
+    assert first(iter([])) is None

@@ -12,16 +12,13 @@ from torch import nn
 
 from amp_lessons import audit
 from tests.audit.plain_loops import mistakes
+from tests.audit.trainings import apply, batches, loop
 
 
-def data(steps: int = 8) -> list[tuple[torch.Tensor, torch.Tensor]]:
+def trained() -> tuple[nn.Module, torch.optim.Optimizer]:
     torch.manual_seed(0)
-    return [(torch.randn(6, 8), torch.randint(0, 4, (6,))) for _ in range(steps)]
-
-
-def network() -> nn.Module:
-    torch.manual_seed(0)
-    return nn.Sequential(nn.Linear(8, 16), nn.BatchNorm1d(16), nn.ReLU(), nn.Linear(16, 4))
+    model = nn.Sequential(nn.Linear(8, 16), nn.BatchNorm1d(16), nn.ReLU(), nn.Linear(16, 4))
+    return model, torch.optim.SGD(model.parameters(), lr=0.01)
 
 
 def codes(report: audit.Report) -> set[str]:
@@ -30,9 +27,8 @@ def codes(report: audit.Report) -> set[str]:
 
 def accumulate(loss_of, every: int = 4, clip: bool = False, between=lambda model: None) -> audit.Report:
     with audit.watch(every=1) as seen:
-        model = network()
-        optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
-        for index, (inputs, targets) in enumerate(data(12)):
+        model, optimizer = trained()
+        for index, (inputs, targets) in enumerate(batches(12)):
             loss_of(model(inputs), targets).backward()
             if index % every == every - 1:
                 between(model)
@@ -65,11 +61,8 @@ ALRIGHT = {
     "divided": (lambda outputs, targets: F.cross_entropy(outputs, targets) / 4, {}),
     "multiplied": (lambda outputs, targets: 0.25 * F.cross_entropy(outputs, targets), {}),
     "a sum": (lambda outputs, targets: F.cross_entropy(outputs, targets, reduction="sum"), {}),
-    "divided after": (
-        lambda outputs, targets: F.cross_entropy(outputs, targets),
-        {"between": divide_by_four},
-    ),
-    "one batch a step": (lambda outputs, targets: F.cross_entropy(outputs, targets), {"every": 1}),
+    "divided after": (F.cross_entropy, {"between": divide_by_four}),
+    "one batch a step": (F.cross_entropy, {"every": 1}),
 }
 
 
@@ -81,9 +74,8 @@ def test_nothing_is_said_of_windows_that_are_divided_or_no_means(name):
 
 def test_two_losses_of_two_lines_are_no_window():
     with audit.watch(every=1) as seen:
-        model = network()
-        optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
-        for inputs, targets in data():
+        model, optimizer = trained()
+        for inputs, targets in batches():
             optimizer.zero_grad()
             F.cross_entropy(model(inputs), targets).backward()
             model(inputs).square().mean().backward()
@@ -92,39 +84,33 @@ def test_two_losses_of_two_lines_are_no_window():
 
 
 def test_the_loss_of_a_step_is_the_sum_of_its_backward_passes_and_the_report_says_so():
-    report = accumulate(lambda outputs, targets: F.cross_entropy(outputs, targets) / 4)
-    model, losses = network(), []
-    optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
-    for index, (inputs, targets) in enumerate(data(12)):
-        loss = F.cross_entropy(model(inputs), targets) / 4
-        loss.backward()
-        losses.append(loss.item())
-        if index % 4 == 3:
-            optimizer.step()
-            optimizer.zero_grad()
+    losses = []
+
+    def loss_of(outputs, targets):
+        losses.append(F.cross_entropy(outputs, targets) / 4)
+        return losses[-1]
+
+    report = accumulate(loss_of)
     assert [step.backwards for step in report.steps] == [4, 4, 4]
-    assert [step.loss for step in report.steps] == pytest.approx([sum(losses[i : i + 4]) for i in (0, 4, 8)])
+    sums = [sum(each.item() for each in losses[i : i + 4]) for i in (0, 4, 8)]
+    assert [step.loss for step in report.steps] == pytest.approx(sums)
     assert "the sum of the losses of its 4 backward passes" in " ".join(str(report).split())
 
 
 def test_losses_whose_gradients_are_cleared_do_not_count():
     with audit.watch(every=1) as seen:
-        model = network()
-        optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
-        for inputs, targets in data(3):
+        model, optimizer = trained()
+        for inputs, targets in batches(3):
             model(inputs).square().sum().backward()
-            optimizer.zero_grad()
-            F.cross_entropy(model(inputs), targets).backward()
-            optimizer.step()
+            apply(F.cross_entropy(model(inputs), targets), optimizer)
     assert [step.backwards for step in seen.report.steps] == [1, 1, 1]
 
 
 def test_a_loss_scaled_by_hand_is_shown_as_it_was_before():
     with audit.watch(every=1) as seen:
-        model = network()
-        optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+        model, optimizer = trained()
         shown = []
-        for inputs, targets in data(3):
+        for inputs, targets in batches(3):
             optimizer.zero_grad()
             loss = F.cross_entropy(model(inputs), targets)
             shown.append(loss.item())
@@ -143,9 +129,8 @@ def test_a_loss_scaled_by_hand_is_shown_as_it_was_before():
 
 def train_in(mode: str) -> audit.Report:
     with audit.watch(every=1) as seen:
-        model = network()
-        optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
-        for inputs, targets in data():
+        model, optimizer = trained()
+        for inputs, targets in batches(8):
             if mode == "all":
                 model.eval()
             elif mode == "the norm":
@@ -155,9 +140,7 @@ def train_in(mode: str) -> audit.Report:
                 with torch.no_grad():
                     model(inputs)
                 model.train()
-            optimizer.zero_grad()
-            F.cross_entropy(model(inputs), targets).backward()
-            optimizer.step()
+            apply(F.cross_entropy(model(inputs), targets), optimizer)
     return seen.report
 
 
@@ -225,34 +208,20 @@ def test_a_hook_by_which_ranks_add_up_in_16_bits_is_remarked_on(hook, said, monk
 # --- scalers, and what was asked for
 
 
-def scaled_steps(model, optimizer, scaler):
-    for inputs, targets in data():
-        optimizer.zero_grad()
-        with torch.autocast("cpu", torch.float16):
-            loss = F.cross_entropy(model(inputs), targets)
-        scaler.scale(loss).backward()
-        scaler.step(optimizer)
-        scaler.update()
-
-
 @pytest.mark.parametrize(("scale", "told"), [(1.0, True), (2.0**16, False), (2.0**10, False)])
 def test_a_scaler_that_begins_at_a_small_scale_is_remarked_on_where_it_was_made(scale, told):
     with audit.watch(every=1) as seen:
-        model = network()
-        optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
         scaler = torch.amp.GradScaler("cpu", init_scale=scale)
-        scaled_steps(model, optimizer, scaler)
+        loop(*trained(), torch.float16, scaler)
     found = [each.place.source for each in seen.report.findings if each.code == "scale_begins_low"]
     assert found == (['scaler = torch.amp.GradScaler("cpu", init_scale=scale)'] if told else [])
 
 
 @pytest.mark.parametrize(("times", "told"), [(2.0, {"scale_reset"}), (1.0, set()), (0.5, set())])
 def test_only_a_state_with_a_larger_scale_sets_a_scaler_in_use_back(times, told):
-    model = network()
-    optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
     scaler = torch.amp.GradScaler("cpu", init_scale=2.0**10)
-    with audit.watch(model, every=1) as seen:
-        scaled_steps(model, optimizer, scaler)
+    with audit.watch(every=1) as seen:
+        loop(*trained(), torch.float16, scaler)
         state = scaler.state_dict()
         scaler.load_state_dict(state | {"scale": times * state["scale"]})
     assert codes(seen.report) == told
@@ -273,7 +242,6 @@ def test_a_second_division_by_the_scale_is_seen_beside_an_embedding_of_which_lit
         scaler.scale(loss).backward()
         for parameter in model.parameters():
             parameter.grad /= scaler.get_scale()
-        scaler.unscale_(optimizer)
         scaler.step(optimizer)
         scaler.update()
     assert ("unscaled_twice" in codes(seen.report)) == told
@@ -287,14 +255,7 @@ def test_amp_that_accelerate_was_asked_for_and_that_is_not_done_is_named(before,
     monkeypatch.setitem(sys.modules, "accelerate.state", state)
     with audit.watch(every=1) as seen:
         told["_mixed_precision"] = "bf16"
-        model = network()
-        optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
-        for inputs, targets in data():
-            optimizer.zero_grad()
-            with torch.autocast("cpu", torch.bfloat16, enabled=autocast):
-                loss = F.cross_entropy(model(inputs).float(), targets)
-            loss.backward()
-            optimizer.step()
+        loop(*trained(), torch.bfloat16 if autocast else None)
     assert codes(seen.report) == (set() if before or autocast else {"no_autocast"})
 
 

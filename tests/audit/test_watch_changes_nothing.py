@@ -1,28 +1,27 @@
-"""The same training with a watch and without: the same bit for bit, and nothing is found in right ones."""
+"""The same training with a watch and without: the same bit for bit, and nothing is found in right ones.
+
+Nor is it when they follow each other in one process, in any order, for what another one has left.
+"""
 
 from __future__ import annotations
 
+import gc
 import random
+from collections.abc import Callable
 from typing import Any
 
 import pytest
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from amp_lessons import audit
 from tests.audit.plain_loops import mistakes
-from tests.audit.trainings import TRAININGS
+from tests.audit.test_watch_sharded import sharded_scaler
+from tests.audit.test_watch_sharded import train as train_sharded
+from tests.audit.trainings import TRAININGS, apply, batches, loss_of, outcome, perceptron
 from tests.audit.where import WHERE
 
-pytestmark = pytest.mark.filterwarnings("ignore")
-
-
-@pytest.fixture(scope="module", autouse=True)
-def one_thread():
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(threads)
+pytestmark = [pytest.mark.filterwarnings("ignore"), pytest.mark.usefixtures("one_thread")]
 
 
 def run(name: str) -> Any:
@@ -62,3 +61,44 @@ def test_training_is_the_same_and_nothing_is_found(name, where):
     assert len(seen.steps) >= 2
     assert not [each for each in seen.report.not_seen if "trouble" in each]
     assert any("compiled" in each for each in seen.report.not_seen) == name.startswith("compiled")
+
+
+# --- one after another
+
+ROUNDS = [1, *(pytest.param(seed, marks=pytest.mark.thorough) for seed in range(2, 21))]
+
+
+def in_parallel() -> Any:
+    model = nn.parallel.DistributedDataParallel(perceptron())
+    optimizer, scaler = torch.optim.SGD(model.parameters(), lr=0.1), torch.amp.GradScaler("cpu")
+    for inputs, targets in batches():
+        apply(loss_of(model, inputs, targets, torch.float16), optimizer, scaler)
+    return outcome(model, optimizer, scaler)
+
+
+ALL: dict[str, Callable[[], Any]] = {
+    **TRAININGS,
+    "in_parallel": in_parallel,
+    "sharded": lambda: train_sharded(sharded_scaler),
+    "sharded_with_a_plain_scaler": lambda: train_sharded(lambda: torch.amp.GradScaler("cpu")),
+}
+
+
+@pytest.mark.timeout(300)
+@pytest.mark.usefixtures("one_rank")
+@pytest.mark.parametrize("seed", ROUNDS)
+def test_none_is_accused(seed):
+    order = random.Random(seed)
+    names = order.sample(sorted(ALL), len(ALL))
+    left = []  # of trainings before: their weights stay in memory, as a notebook's do
+    gc.disable()  # and so does what only the collector would free
+    try:
+        for name in names:
+            torch.manual_seed(seed)
+            with audit.watch(every=order.choice([1, 2, 10])) as seen:
+                left.append(ALL[name]())
+            assert mistakes(seen.report) == set(), f"{name}, after {names[: names.index(name)]}"
+            if order.random() < 0.5:
+                left.clear()
+    finally:
+        gc.enable()

@@ -12,6 +12,9 @@ from torch import Tensor, nn
 
 from amp_lessons import audit
 from tests.audit.plain_loops import as_script, mistakes
+from tests.audit.trainings import apply
+
+pytestmark = pytest.mark.filterwarnings("ignore")
 
 STEPS, POISONED = 4, 2
 
@@ -50,7 +53,6 @@ def train(make_scaler: Any, unscale_first: bool = True) -> list[Tensor]:
     return [p.full_tensor().detach().clone() for p in model.parameters()]
 
 
-@pytest.mark.filterwarnings("ignore")
 @pytest.mark.parametrize("make_scaler", [sharded_scaler, lambda: torch.amp.GradScaler("cpu")])
 def test_fsdp2_with_either_scaler_is_the_same_under_a_watch_and_clean(one_rank, make_scaler):
     alone = train(make_scaler)
@@ -64,7 +66,6 @@ def test_fsdp2_with_either_scaler_is_the_same_under_a_watch_and_clean(one_rank, 
     assert seen.layers["0"].lost_update_fraction is not None
 
 
-@pytest.mark.filterwarnings("ignore")
 def test_large_weights_of_another_training_are_not_what_gathered_shards_move_towards(one_rank):
     """FSDP2 gathers into memory that it fills again; whatever else is in memory may be large."""
     shapes = [(16, 8), (16,), (4, 16), (4,)]
@@ -75,7 +76,6 @@ def test_large_weights_of_another_training_are_not_what_gathered_shards_move_tow
     assert old.param_groups
 
 
-@pytest.mark.filterwarnings("ignore")
 def test_a_mistake_with_shards_is_named(one_rank):
     with audit.watch(every=1) as seen:
         as_script(train)(sharded_scaler, unscale_first=False)
@@ -88,10 +88,7 @@ def _loop(scaler: torch.amp.GradScaler) -> None:
     for _ in range(3):
         with torch.autocast("cpu", dtype=torch.float16):
             loss = model(torch.randn(3, 4)).float().square().mean()
-        optimizer.zero_grad()
-        scaler.scale(loss).backward()
-        scaler.step(optimizer)
-        scaler.update()
+        apply(loss, optimizer, scaler)
 
 
 def test_a_scaler_of_a_kind_that_is_defined_under_the_watch_is_heard():

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable, Iterator
+from functools import partial
 from typing import Any
 
 import torch
@@ -39,6 +40,18 @@ def perceptron() -> nn.Sequential:
     )
 
 
+def trained(kind: Any = torch.optim.SGD, lr: float = 0.1, **options: Any) -> Any:
+    """Make such a network and its optimizer."""
+    model = perceptron()
+    return model, kind(model.parameters(), lr=lr, **options)
+
+
+def loss_of(model: nn.Module, inputs: Tensor, targets: Tensor, dtype: torch.dtype | None = None) -> Tensor:
+    """Return the loss of a batch, under autocast where a ``dtype`` is given."""
+    with torch.autocast(place(), dtype=dtype or torch.bfloat16, enabled=dtype is not None):
+        return F.cross_entropy(model(inputs), targets)
+
+
 def batches(steps: int = STEPS) -> Iterator[tuple[Tensor, Tensor]]:
     """Draw batches from PyTorch's own random numbers, which a watch must leave alone."""
     for _ in range(steps):
@@ -49,6 +62,18 @@ def outcome(*parts: Any) -> list[Any]:
     """Return copies of all state, and of the random numbers'."""
     states = [part.state_dict() if hasattr(part, "state_dict") else part for part in parts]
     return copy.deepcopy([*states, torch.get_rng_state()])
+
+
+def apply(loss: Tensor, optimizer: torch.optim.Optimizer, scaler: torch.amp.GradScaler | None = None) -> None:
+    """Step, with a scaler where there is one, on the gradients of this loss alone."""
+    optimizer.zero_grad()
+    if scaler is None:
+        loss.backward()
+        optimizer.step()
+    else:
+        scaler.scale(loss).backward()
+        scaler.step(optimizer)
+        scaler.update()
 
 
 def loop(
@@ -63,8 +88,7 @@ def loop(
     for step, (inputs, targets) in enumerate(batches()):
         inputs = inputs * 1e6 if poisoned and step == 2 else inputs
         statistics = [buffer.clone() for buffer in model.buffers()]
-        with torch.autocast(place(), dtype=dtype or torch.bfloat16, enabled=dtype is not None):
-            loss = F.cross_entropy(model(inputs), targets)
+        loss = loss_of(model, inputs, targets, dtype)
         optimizer.zero_grad()
         if scaler is None:
             loss.backward()
@@ -89,48 +113,34 @@ def put_back(model: nn.Module, statistics: list[Tensor]) -> None:
 
 @training
 def plain_fp32() -> Any:
-    model = perceptron()
-    optimizer = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9, weight_decay=1e-3)
+    model, optimizer = trained(momentum=0.9, weight_decay=1e-3)
     return outcome(loop(model, optimizer), model, optimizer)
 
 
 @training
 def bf16() -> Any:
-    model = perceptron()
-    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-2)
+    model, optimizer = trained(torch.optim.AdamW, lr=1e-2)
     return outcome(loop(model, optimizer, torch.bfloat16), model, optimizer)
 
 
-@training
-def fp16_with_an_overflow() -> Any:
-    model = perceptron()
-    optimizer = torch.optim.Adam(model.parameters(), lr=1e-2)
-    scaler = torch.amp.GradScaler(place())
+def _with_an_overflow(kind: Any, **options: Any) -> Any:
+    (model, optimizer), scaler = trained(kind, lr=1e-2, **options), torch.amp.GradScaler(place())
     return outcome(loop(model, optimizer, torch.float16, scaler, poisoned=True), model, optimizer, scaler)
 
 
-def _with_optimizer(kind: Any, **options: Any) -> Callable[[], Any]:
-    def train() -> Any:
-        model = perceptron()
-        optimizer = kind(model.parameters(), lr=1e-2, **options)
-        scaler = torch.amp.GradScaler(place())
-        return outcome(loop(model, optimizer, torch.float16, scaler, poisoned=True), model, optimizer, scaler)
-
-    return train
-
-
+TRAININGS["fp16_with_an_overflow"] = partial(_with_an_overflow, torch.optim.Adam)
 for _kind in (torch.optim.SGD, torch.optim.Adam, torch.optim.AdamW):
     for _option in ("foreach", "fused"):
-        TRAININGS[f"{_kind.__name__.lower()}_{_option}"] = _with_optimizer(_kind, **{_option: True})
+        TRAININGS[f"{_kind.__name__.lower()}_{_option}"] = partial(
+            _with_an_overflow, _kind, **{_option: True}
+        )
 
 
 @training
 def accumulating() -> Any:
-    model = perceptron()
-    optimizer, scaler = torch.optim.SGD(model.parameters(), lr=0.1), torch.amp.GradScaler(place())
+    (model, optimizer), scaler = trained(), torch.amp.GradScaler(place())
     for step, (inputs, targets) in enumerate(batches(8)):
-        with torch.autocast(place(), dtype=torch.float16):
-            loss = F.cross_entropy(model(inputs), targets)
+        loss = loss_of(model, inputs, targets, torch.float16)
         scaler.scale(loss / 4).backward()
         if step % 4 == 3:
             scaler.step(optimizer)
@@ -156,14 +166,8 @@ def _with_closure(make: Callable[[Any], torch.optim.Optimizer]) -> Any:
     return outcome(losses, model, optimizer)
 
 
-@training
-def lbfgs() -> Any:
-    return _with_closure(lambda parameters: torch.optim.LBFGS(parameters, lr=0.1, max_iter=4))
-
-
-@training
-def adam_with_a_closure() -> Any:
-    return _with_closure(lambda parameters: torch.optim.Adam(parameters))
+TRAININGS["lbfgs"] = partial(_with_closure, lambda weights: torch.optim.LBFGS(weights, lr=0.1, max_iter=4))
+TRAININGS["adam_with_a_closure"] = partial(_with_closure, torch.optim.Adam)
 
 
 @training
@@ -197,20 +201,12 @@ def _checkpointed(use_reentrant: bool) -> Any:
         with torch.autocast(place(), dtype=torch.bfloat16):
             hidden = checkpoint(first, inputs, use_reentrant=use_reentrant)
             loss = F.cross_entropy(last(hidden), targets)
-        optimizer.zero_grad()
-        loss.backward()
-        optimizer.step()
+        apply(loss, optimizer)
     return outcome(first, last, optimizer)
 
 
-@training
-def checkpointing() -> Any:
-    return _checkpointed(use_reentrant=False)
-
-
-@training
-def reentrant_checkpointing() -> Any:
-    return _checkpointed(use_reentrant=True)
+TRAININGS["checkpointing"] = partial(_checkpointed, use_reentrant=False)
+TRAININGS["reentrant_checkpointing"] = partial(_checkpointed, use_reentrant=True)
 
 
 @training
@@ -224,9 +220,7 @@ def transformer_validated_on_its_fast_path() -> Any:
         model.train()
         with torch.autocast(place(), dtype=torch.bfloat16):
             loss = model(torch.randn(2, 5, 8)).float().square().mean()
-        optimizer.zero_grad()
-        loss.backward()
-        optimizer.step()
+        apply(loss, optimizer)
         model.eval()
         with torch.no_grad():
             outputs.append(model(torch.randn(2, 5, 8)).sum().item())
@@ -235,17 +229,14 @@ def transformer_validated_on_its_fast_path() -> Any:
 
 @training
 def validated_without_no_grad() -> Any:
-    model = perceptron()
-    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    model, optimizer = trained()
     losses = []
     for inputs, targets in batches():
         losses.append(float(F.cross_entropy(model.train()(inputs), targets)))
         model.eval()
         losses.append(F.cross_entropy(model(inputs), targets).item())
         model.train()
-        optimizer.zero_grad()
-        F.cross_entropy(model(inputs), targets).backward()
-        optimizer.step()
+        apply(F.cross_entropy(model(inputs), targets), optimizer)
     return outcome(losses, model, optimizer)
 
 
@@ -257,14 +248,8 @@ def _compiled(backend: str) -> Any:
     return outcome(losses, model, optimizer)
 
 
-@training
-def compiled_eager() -> Any:
-    return _compiled("eager")
-
-
-@training
-def compiled_aot_eager() -> Any:
-    return _compiled("aot_eager")
+TRAININGS["compiled_eager"] = partial(_compiled, "eager")
+TRAININGS["compiled_aot_eager"] = partial(_compiled, "aot_eager")
 
 
 @training
@@ -285,9 +270,7 @@ def tied_and_frozen() -> Any:
         tokens = torch.randint(0, 9, (4, 5))
         with torch.autocast(place(), dtype=torch.bfloat16):
             loss = F.cross_entropy(model(tokens).flatten(0, 1), tokens.flatten())
-        optimizer.zero_grad()
-        loss.backward()
-        optimizer.step()
+        apply(loss, optimizer)
     return outcome(model, optimizer)
 
 
@@ -309,12 +292,9 @@ def sparse_gradients() -> Any:
 def forked_workers() -> Any:
     torch.manual_seed(3)
     data = TensorDataset(torch.randn(24, 8), torch.randint(0, 4, (24,)))
-    model = perceptron()
-    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    model, optimizer = trained()
     for inputs, targets in DataLoader(data, batch_size=6, shuffle=True, num_workers=1):
-        optimizer.zero_grad()
-        F.cross_entropy(model(inputs), targets).backward()
-        optimizer.step()
+        apply(F.cross_entropy(model(inputs), targets), optimizer)
     return outcome(model, optimizer)
 
 
@@ -323,32 +303,22 @@ def penalty_on_gradients() -> Any:
     model = nn.Sequential(nn.Linear(8, 16), nn.Tanh(), nn.Linear(16, 4))
     optimizer, scaler = torch.optim.SGD(model.parameters(), lr=0.1), torch.amp.GradScaler(place())
     for inputs, targets in batches():
-        with torch.autocast(place(), dtype=torch.float16):
-            loss = F.cross_entropy(model(inputs), targets)
+        loss = loss_of(model, inputs, targets, torch.float16)
         scaled = torch.autograd.grad(scaler.scale(loss), list(model.parameters()), create_graph=True)
         norm = sum((gradient / scaler.get_scale()).square().sum() for gradient in scaled).sqrt()
-        optimizer.zero_grad()
-        scaler.scale(loss + 0.1 * norm).backward()
-        scaler.step(optimizer)
-        scaler.update()
+        apply(loss + 0.1 * norm, optimizer, scaler)
     return outcome(model, optimizer, scaler)
 
 
 @training
 def averaged_and_scheduled() -> Any:
-    model = perceptron()
-    optimizer, scaler = torch.optim.SGD(model.parameters(), lr=0.1), torch.amp.GradScaler(place())
+    (model, optimizer), scaler = trained(), torch.amp.GradScaler(place())
     average = AveragedModel(model, multi_avg_fn=get_ema_multi_avg_fn(0.9))
     schedule = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, STEPS)
     for step, (inputs, targets) in enumerate(batches()):
         statistics = [buffer.clone() for buffer in model.buffers()]
-        with torch.autocast(place(), dtype=torch.float16):
-            loss = F.cross_entropy(model(inputs * (1e6 if step == 1 else 1.0)), targets)
-        optimizer.zero_grad()
-        scaler.scale(loss).backward()
-        scaler.step(optimizer)
         before = scaler.get_scale()
-        scaler.update()
+        apply(loss_of(model, inputs * (1e6 if step == 1 else 1.0), targets, torch.float16), optimizer, scaler)
         if scaler.get_scale() >= before:
             schedule.step()
             average.update_parameters(model)
@@ -386,101 +356,28 @@ def buffers_of_infinity() -> Any:
             model.smallest = torch.tensor(torch.inf)  # begun anew
         with torch.autocast(place(), dtype=torch.float16):
             loss = F.cross_entropy(model(inputs).float(), targets)
-        optimizer.zero_grad()
-        scaler.scale(loss).backward()
-        scaler.step(optimizer)
-        scaler.update()
+        apply(loss, optimizer, scaler)
     return outcome(model, optimizer, scaler)
-
-
-class NativeScaler:
-    """What timm calls for every batch: one object that scales, clips, steps and updates."""
-
-    def __init__(self) -> None:
-        self._scaler = torch.amp.GradScaler(place())
-
-    def __call__(
-        self, loss: Tensor, optimizer: torch.optim.Optimizer, parameters: Any, need_update: bool
-    ) -> None:
-        self._scaler.scale(loss).backward()
-        if need_update:
-            self._scaler.unscale_(optimizer)
-            nn.utils.clip_grad_norm_(parameters, 1.0)
-            self._scaler.step(optimizer)
-            self._scaler.update()
-
-
-@training
-def native_scaler() -> Any:
-    model = perceptron()
-    optimizer, scaler = torch.optim.AdamW(model.parameters()), NativeScaler()
-    for step, (inputs, targets) in enumerate(batches()):
-        with torch.autocast(place(), dtype=torch.float16):
-            loss = F.cross_entropy(model(inputs), targets) / 2
-        scaler(loss, optimizer, model.parameters(), need_update=step % 2 == 1)
-        if step % 2 == 1:
-            optimizer.zero_grad()
-    return outcome(model, optimizer)
-
-
-@training
-def validated_in_the_middle() -> Any:
-    model = perceptron()
-    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
-    correct = 0
-    for inputs, targets in batches():
-        model.eval()
-        with torch.inference_mode(), torch.autocast(place(), dtype=torch.bfloat16):
-            correct += int((model(inputs).argmax(-1) == targets).sum())
-        model.train()
-        optimizer.zero_grad()
-        with torch.autocast(place(), dtype=torch.bfloat16):
-            loss = F.cross_entropy(model(inputs), targets)
-        loss.backward()
-        optimizer.step()
-    return outcome(correct, model, optimizer)
 
 
 @training
 def attacked_in_evaluation_mode() -> Any:
-    model = perceptron()
-    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    model, optimizer = trained()
     for inputs, targets in batches():
         model.eval()
         attacked = inputs.clone().requires_grad_()
         F.cross_entropy(model(attacked), targets).backward()
         model.train()
-        optimizer.zero_grad()
-        F.cross_entropy(model(inputs + 0.1 * attacked.grad.sign()), targets).backward()
-        optimizer.step()
+        apply(F.cross_entropy(model(inputs + 0.1 * attacked.grad.sign()), targets), optimizer)
     return outcome(model, optimizer)
 
 
 @training
 def evaluated_in_fp16() -> Any:
-    model = perceptron()
-    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    model, optimizer = trained()
     correct = 0
     for inputs, targets in batches():
-        optimizer.zero_grad()
-        F.cross_entropy(model(inputs), targets).backward()
-        optimizer.step()
+        apply(F.cross_entropy(model(inputs), targets), optimizer)
         with torch.no_grad(), torch.autocast(place(), dtype=torch.float16):
             correct += int((model(inputs).argmax(-1) == targets).sum())
     return outcome(correct, model, optimizer)
-
-
-@training
-def stepping_within_the_backward_pass() -> Any:
-    model = perceptron()
-    optimizers = {parameter: torch.optim.Adam([parameter]) for parameter in model.parameters()}
-
-    def step(parameter: Tensor) -> None:
-        optimizers[parameter].step()
-        optimizers[parameter].zero_grad()
-
-    for parameter in model.parameters():
-        parameter.register_post_accumulate_grad_hook(step)
-    for inputs, targets in batches():
-        F.cross_entropy(model(inputs), targets).backward()
-    return outcome(model, *optimizers.values())

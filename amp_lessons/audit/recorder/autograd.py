@@ -100,13 +100,7 @@ class AutocastCalls(Part):
     def made(self, context: Any, device: str, wanted: bool) -> None:
         """Record that an autocast context was made; one for a device that is not here disables itself."""
         if wanted and not context._enabled and device != "cpu" and not torch.accelerator.is_available():
-            self._log.record(
-                events.AutocastEntered,
-                device=device,
-                dtype=context.fast_dtype,
-                enabled=False,
-                disabled_for=device,
-            )
+            self._record(context, disabled_for=device)
 
     def entered(self, before: None, entered: Any, context: Any) -> None:
         """Record that an autocast context began."""
@@ -116,12 +110,11 @@ class AutocastCalls(Part):
         if context._enabled and torch.is_grad_enabled():  # an evaluation is no part of what is trained
             self._here.forward.add(context.fast_dtype)
         if context._enabled or called_by_own_code():  # checkpointing switches off what nobody asked for
-            self._log.record(
-                events.AutocastEntered,
-                device=context.device,
-                dtype=context.fast_dtype,
-                enabled=context._enabled,
-            )
+            self._record(context)
+
+    def _record(self, context: Any, disabled_for: str = "") -> None:
+        asked = {"device": context.device, "dtype": context.fast_dtype, "enabled": context._enabled}
+        self._log.record(events.AutocastEntered, **asked, disabled_for=disabled_for)
 
     def left(self, *_: Any) -> None:
         """Take note that the innermost autocast context has ended."""

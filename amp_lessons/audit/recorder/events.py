@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:  # rules name events where reports of ranks are joined, without PyTorch
     import torch
 
-    from amp_lessons.audit.recorder.gradients import Change
+    from amp_lessons.audit.recorder.gradients import Added, Change
     from amp_lessons.audit.recorder.graph import Inside, PartInHalf
 
 Line = tuple[str, int] | None
@@ -163,20 +163,15 @@ class ScaledPenalty(Event):
 
 @dataclass(frozen=True, kw_only=True)
 class GradientsMixed(Event):
-    """Gradients about to be used were added to others: to some that a step had ``applied``, or else to some
-    of another scale.
+    """Gradients about to be used, at ``used_at``, were ``added`` to others.
 
-    They are used at ``used_at``. ``cleared`` says that gradients that a step had applied were cleared before.
-    Where two scalers have scaled them, ``scales`` are theirs, None where one is not known; those of the loss
-    on this line are ``unscaled`` where the others are scaled. Those are ``left_over`` where another optimizer
-    has stepped on what their backward pass gave it.
+    ``cleared`` says that gradients that a step had applied were cleared before; where two scalers have scaled
+    them, ``scales`` are theirs, None where one is not known.
     """
 
-    applied: bool
+    added: Added
     used_at: Line = None
     cleared: bool = False
-    unscaled: bool = False
-    left_over: bool = False
     scales: tuple[float | None, ...] = ()
 
 

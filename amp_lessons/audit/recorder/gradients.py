@@ -72,11 +72,13 @@ class _State:
     added_to: Added | None = None
     passes: tuple[int, ...] = ()  # the first and the last backward pass that is added up in it
 
-    def take_as_it_is(self) -> None:
-        """Take what has been done so far for no change."""
+    def take_as_it_is(self, sample: bool = False) -> None:
+        """Take what has been done so far for no change, and, where there was a ``sample``, another one."""
         gradient = self.gradient()
         if gradient is not None:
             self.version = gradient._version
+        if sample:
+            self.sample = None if gradient is None or self.sample is None else sample_of(gradient)
 
     def notice(self, gradient: Tensor, scale: float | None, line: Line) -> None:
         """Find out what was done to the gradient, on this ``line`` where it was heard.
@@ -209,19 +211,15 @@ class GradientBook:
     def unscaled(self, parameters: Iterable[Tensor]) -> None:
         """Note that a scaler has divided these gradients by its scale."""
         for state in self._of(parameters):
-            state.take_as_it_is()
+            state.take_as_it_is(sample=True)
             state.scaled_by, state.divided_by, state.change = 0, state.scaled_by, "none"
             state.unscaled = True
-            gradient = state.gradient()
-            state.sample = None if gradient is None or state.sample is None else sample_of(gradient)
 
     def clipped(self, parameters: Iterable[Tensor]) -> None:
         """Take gradients that were clipped for what they are: what follows is compared with that."""
         self._multiplied.clear()  # by clipping itself, too
         for state in self._of(parameters):
-            state.take_as_it_is()
-            gradient = state.gradient()
-            state.sample = None if gradient is None or state.sample is None else sample_of(gradient)
+            state.take_as_it_is(sample=True)
 
     def applied(self, parameters: Iterable[Tensor]) -> None:
         """Note that a step has used, or skipped, these gradients."""

@@ -269,9 +269,7 @@ class _Spies:
             before, after, dtype, line = each
             off, at = (after - before).abs().max(0)
             facts = {"was": float(before[at]), "is": float(after[at]), "off": float(off)}
-            self._recorder.record(
-                events.Arithmetic, code="positions_rounded", dtype=dtype, facts=facts, line=line
-            )
+            self._tell("positions_rounded", dtype, facts, line)
 
     def product(self, result: Any, *args: Any, **kwargs: Any) -> None:
         """See what autocast cast for a product: whole numbers in a row, or an optimizer's own."""
@@ -302,10 +300,10 @@ class _Spies:
             return
         distinct = numbers.unique().numel()
         if distinct < count:
-            facts = {"count": count, "distinct": distinct}
-            self._recorder.record(
-                events.Arithmetic, code="positions_rounded", dtype=numbers.dtype, facts=facts
-            )
+            self._tell("positions_rounded", numbers.dtype, {"count": count, "distinct": distinct})
+
+    def _tell(self, code: str, dtype: torch.dtype, facts: dict[str, float], line: events.Line = None) -> None:
+        self._recorder.record(events.Arithmetic, code=code, dtype=dtype, facts=facts, line=line)
 
     # --- constants that a format does not have
 
@@ -327,8 +325,7 @@ class _Spies:
             if isinstance(low, float):
                 self._constant(low, result.dtype)
             if isinstance(high, float) and high < 1.0 == float(torch.tensor(high).to(result.dtype)):
-                facts = {"constant": high}
-                self._recorder.record(events.Arithmetic, code="eps_vanishes", dtype=result.dtype, facts=facts)
+                self._tell("eps_vanishes", result.dtype, {"constant": high})
 
     def chosen(self, result: Tensor, *args: Any, **kwargs: Any) -> None:
         """Report a constant chosen that is inf."""
@@ -343,7 +340,7 @@ class _Spies:
         rounded = float(torch.tensor(constant, dtype=torch.float64).to(dtype))
         code = {0.0: "eps_vanishes", math.inf: "masked_row_nan"}.get(abs(rounded))
         if code is not None:
-            self._recorder.record(events.Arithmetic, code=code, dtype=dtype, facts={"constant": constant})
+            self._tell(code, dtype, {"constant": constant})
 
     def _summed(self, result: Tensor, before: Tensor, was: float, term: Any) -> None:
         """Follow sums of single numbers: see one that a term leaves as it was, or that is far from true."""
@@ -354,14 +351,11 @@ class _Spies:
         now = replace(so_far.with_term(number), tensor=weakref.ref(result))
         if now.terms >= _LONG_SUM and math.isfinite(was) and math.isfinite(number) and number != 0.0:
             if float(result) == was:
-                self._tell_of_sum("metric_stops", result, {"total": was, "term": number})
+                self._tell("metric_stops", result.dtype, {"total": was, "term": number})
                 now = replace(now, told=True)
             elif abs(float(result) - now.exact) > _FAR_OFF * now.magnitudes and not now.told:
-                self._tell_of_sum("metric_rounded", result, {"total": float(result), "exact": now.exact})
+                self._tell("metric_rounded", result.dtype, {"total": float(result), "exact": now.exact})
         self._sums[id(result)] = now
-
-    def _tell_of_sum(self, code: str, total: Tensor, facts: dict[str, float]) -> None:
-        self._recorder.record(events.Arithmetic, code=code, dtype=total.dtype, facts=facts)
 
     # --- numbers read while they are scaled
 

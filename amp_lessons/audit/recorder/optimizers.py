@@ -218,7 +218,8 @@ class OptimizerCalls(Part):
         halves = self._here.forward & HALF_DTYPES
         used = next(iter(halves)) if len(halves) == 1 else None
         scale = scale_of(scaler) if scaler is not None else self._known.carried(optimizer)
-        self._before_step(optimizer, self._log.steps, self._known.carried(optimizer), scale, used)
+        with self.breaking.paused():
+            self._before_step(optimizer, self._log.steps, self._known.carried(optimizer), scale, used)
 
     def finish(
         self,
@@ -253,7 +254,8 @@ class OptimizerCalls(Part):
         )
         self.breaking.step_is_over(happened)
         self._log.report(done)
-        self._after_step(optimizer, done, scale, loss, found_inf)
+        with self.breaking.paused():
+            self._after_step(optimizer, done, scale, loss, found_inf)
         self._log.steps += 1
 
     @contextmanager

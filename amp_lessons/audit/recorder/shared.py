@@ -177,14 +177,8 @@ class Known:
     def owner_of(self, parameters: Iterable[Tensor]) -> torch.optim.Optimizer | None:
         """Return the optimizer of exactly these parameters, if there is one."""
         wanted = {id(p) for p in parameters}
-        return next(
-            (
-                each
-                for each in self.of_this_thread().values()
-                if isinstance(each, torch.optim.Optimizer) and {id(p) for p in parameters_of(each)} == wanted
-            ),
-            None,
-        )
+        alike = (o for o in self.of_this_thread().values() if {id(p) for p in parameters_of(o)} == wanted)
+        return next((each for each in alike if isinstance(each, torch.optim.Optimizer)), None)
 
     def of_this_thread(self) -> dict[int, torch.optim.Optimizer]:
         """Return the optimizers that no other thread uses: to read what another frees would be the end."""
@@ -242,12 +236,10 @@ class Known:
         if added is not None:
             self._log.record(
                 events.GradientsMixed,
-                applied=added.applied,
+                added=added,
                 line=added.line,
                 used_at=line_outside(),
                 cleared=self.book.cleared_applied(parameters),
-                unscaled=added.unscaled,
-                left_over=added.left_over,
                 scales=tuple(scale_of(self.scalers[each]).at_once() for each in added.scalers or ()),
             )
 

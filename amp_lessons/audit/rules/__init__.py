@@ -2,7 +2,7 @@
 
 Codes are a promise: scripts that read reports rely on them, so a code keeps its meaning and is not renamed.
 The same code may stand beside a requirement that holds and beside one that does not. To add a mistake: its
-words and its rule in the module of its subject, and its script in ``tests/audit/test_lines.py``.
+words and its rule in the module of its subject, and its script in ``tests/audit/field/wrong.py``.
 """
 
 # In this order the site lists them, and a report those of one event that weigh the same.

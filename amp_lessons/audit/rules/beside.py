@@ -132,12 +132,8 @@ def device_not_here(what: str, device: str) -> Worded:
 
 
 @on(events.ScalerMade)
-def _(event: events.ScalerMade, past: Past) -> Verdicts:
-    if event.disabled_for:
-        yield seen(device_not_here("the gradient scaler", event.disabled_for))
-
-
 @on(events.AutocastEntered)
-def _(event: events.AutocastEntered, past: Past) -> Verdicts:
+def _(event: events.ScalerMade | events.AutocastEntered, past: Past) -> Verdicts:
     if event.disabled_for:
-        yield seen(device_not_here("autocast", event.disabled_for))
+        what = "the gradient scaler" if isinstance(event, events.ScalerMade) else "autocast"
+        yield seen(device_not_here(what, event.disabled_for))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
 
@@ -53,18 +53,16 @@ class Judge:
 
     def sightings(self) -> tuple[Sighting, ...]:
         """Return what was found: mistakes before remarks, what costs the training most before the rest."""
-        return tuple(sorted(self._all(), key=order))
-
-    def _all(self) -> Iterator[Sighting]:
         found = dict(self._found)
         for ask in self._rules[AtTheEnd]:
             for verdict in ask(self._past):
                 _keep(found, verdict.about, verdict)
-        for (_, line), (verdict, first, counts) in found.items():
-            often = max(counts.values())
-            yield sighting(
-                verdict.finding, likely=verdict.likely, place=place_of(line), count=often, first_step=first
-            )
+        return tuple(sorted((_sighting(line, *seen) for (_, line), seen in found.items()), key=order))
+
+
+def _sighting(line: events.Line, verdict: Verdict, first: int, counts: dict[type, int]) -> Sighting:
+    seen = {"place": place_of(line), "count": max(counts.values()), "first_step": first}
+    return sighting(verdict.finding, likely=verdict.likely, **seen)
 
 
 def _keep(found: _Found, event: events.Event, verdict: Verdict) -> None:

@@ -218,8 +218,8 @@ def update_every_batch(left_over: bool = False) -> Worded:
 
 @on(events.GradientsMixed)
 def _(event: events.GradientsMixed, past: Past) -> Verdicts:
-    if not event.scales and not event.applied and not event.unscaled:
-        yield seen(update_every_batch(event.left_over))
+    if not event.scales and not event.added.applied and not event.added.unscaled:
+        yield seen(update_every_batch(event.added.left_over))
 
 
 @mistake("a part of the loss went backward unscaled, beside another that was scaled", only_audit=True)
@@ -234,7 +234,7 @@ def part_not_scaled(
 
 @on(events.GradientsMixed)
 def _(event: events.GradientsMixed, past: Past) -> Verdicts:
-    if event.unscaled:
+    if event.added.unscaled:
         what = "this loss went backward unscaled, and its gradients were added to those of a scaled loss"
         hint = "scaler.scale(penalty).backward(), or penalty.backward() after scaler.unscale_(optimizer)"
         yield seen(part_not_scaled(what, hint))

@@ -45,7 +45,7 @@ class _AddedToApplied(Rule):
 
     @on(events.GradientsMixed)
     def mix(self, event: events.GradientsMixed, past: Past) -> None:
-        if event.applied and len(self.mixed) < _MOST_KEPT:
+        if event.added.applied and len(self.mixed) < _MOST_KEPT:
             self.mixed.append(event)
 
     @on(AtTheEnd)
@@ -214,13 +214,8 @@ def unscaled_twice(scale: float | None, update: str = "the update") -> Worded:
 
 
 @on(events.Unscaled)
-def _(event: events.Unscaled, past: Past) -> Verdicts:
-    if event.change == "undone":
-        yield seen(unscaled_twice(None), event.undone_at)
-
-
 @on(events.StepAsked)
-def _(event: events.StepAsked, past: Past) -> Verdicts:
+def _(event: events.Unscaled | events.StepAsked, past: Past) -> Verdicts:
     if event.change == "undone" and event.scaler is not None:
         yield seen(unscaled_twice(None), event.undone_at)
 

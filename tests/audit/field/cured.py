@@ -1,52 +1,26 @@
-"""Trainings with a mistake, or something to remark on, and what is changed in them to cure it."""
+"""Trainings with a mistake, or something to remark on, and the cure, as it is advised, behind the line."""
 
-from typing import NamedTuple
-
-
-class Cured(NamedTuple):
-    """A script, the codes of what is said of it, and what is replaced by what in it, as they advise."""
-
-    codes: set[str]
-    script: str
-    edits: tuple[tuple[str, str], ...]
-
-
-CURED = {
-    "what overflows in the forward pass kept in fp32": Cured(
-        {"always_overflows"},
-        """
+# the codes of what is said come first in a title; what follows "# cure:" replaces its line
+CURED = """
+### always_overflows: what overflows in the forward pass kept in fp32
 for step in range(12):
     inputs, targets = batch()
     optimizer.zero_grad()
     with half():
-        outputs = model(inputs) * 1e6
-    loss = F.cross_entropy(outputs.float() / 1e6, targets)
-    scaler.scale(loss).backward()
-    scaler.step(optimizer)
-    scaler.update()
-""",
-        (("model(inputs) * 1e6", "model(inputs).float() * 1e6"),),
-    ),
-    "a divisor clamped": Cured(
-        {"skipped_too_often", "scale_fell"},
-        """
+        outputs = model(inputs) * 1e6  # cure: outputs = model(inputs).float() * 1e6
+    apply(F.cross_entropy(outputs.float() / 1e6, targets))
+### skipped_too_often, scale_fell: a divisor clamped
 for step in range(36):
     inputs, _ = batch()
     with half():
         outputs = model(inputs[:1].expand(6, 8) if step % 2 else inputs).float()
     low, high = outputs.amin(0), outputs.amax(0)
-    loss = ((outputs - low) / (high - low + 1e-8) - torch.rand(6, 4)).square().mean()
+    span = high - low + 1e-8  # cure: span = (high - low).clamp(min=1e-2)
+    loss = ((outputs - low) / span - torch.rand(6, 4)).square().mean()
     optimizer.zero_grad()
-    scaler.scale(loss).backward()
-    scaler.step(optimizer)
-    scaler.update()
-""",
-        (("(high - low + 1e-8)", "(high - low).clamp(min=1e-2)"),),
-    ),
-    "weights kept in fp32": Cured(
-        {"pure_bfloat16", "decay_rounded_away", "gradients_summed_in_half"},
-        """
-model.bfloat16()
+    apply(loss)
+### pure_bfloat16, decay_rounded_away, gradients_summed_in_half: weights kept in fp32
+model.bfloat16()  # cure:
 optimizer = torch.optim.AdamW(model.parameters(), lr=0.1, weight_decay=0.01)
 for step in range(8):
     inputs, targets = batch()
@@ -56,58 +30,26 @@ for step in range(8):
     if step % 2:
         optimizer.step()
         optimizer.zero_grad()
-""",
-        (("model.bfloat16()\n", ""),),
-    ),
-    "the scaler of this device": Cured(
-        {"deprecated_api", "device_not_here"},
-        """
-scaler = torch.cuda.amp.GradScaler()
+### deprecated_api, device_not_here: the scaler of this device
+scaler = torch.cuda.amp.GradScaler()  # cure: scaler = torch.amp.GradScaler("cpu")
 for step in range(4):
-    fp16_step(*batch())
-""",
-        (("torch.cuda.amp.GradScaler()", 'torch.amp.GradScaler("cpu")'),),
-    ),
-    "no scaler for bf16": Cured(
-        {"scaler_with_bfloat16"},
-        """
-scaler = torch.amp.GradScaler("cpu")
-half = bf16
+    fp16_step()
+### scaler_with_bfloat16: no scaler for bf16
+scaler = torch.amp.GradScaler("cpu")  # cure: scaler = torch.amp.GradScaler("cpu", enabled=False)
 for step in range(4):
-    fp16_step(*batch())
-""",
-        (('GradScaler("cpu")', 'GradScaler("cpu", enabled=False)'),),
-    ),
-    "the scaler's first scale": Cured(
-        {"gradients_all_zero", "scale_begins_low"},
-        """
-scaler = torch.amp.GradScaler("cpu", init_scale=1.0)
+    apply(loss_in(bf16))
+### gradients_all_zero, scale_begins_low: the scaler's first scale
+scaler = torch.amp.GradScaler("cpu", init_scale=1.0)  # cure: scaler = torch.amp.GradScaler("cpu")
 for step in range(4):
-    inputs, targets = batch()
-    optimizer.zero_grad()
-    with half():
-        loss = F.cross_entropy(model(inputs), targets) * 1e-8
-    scaler.scale(loss).backward()
-    scaler.step(optimizer)
-    scaler.update()
-""",
-        ((", init_scale=1.0", ""),),
-    ),
-    "a metric summed in fp32": Cured(
-        {"metric_rounded", "metric_stops"},
-        """
-kept = torch.bfloat16
+    apply(loss_in(half) * 1e-8)
+### metric_rounded, metric_stops: a metric summed in fp32
+kept = torch.bfloat16  # cure: kept = torch.float32
 total, hits = torch.zeros((), dtype=kept), torch.tensor(0.9, dtype=kept)
 for step in range(300):
     total = total + hits
     if step < 4:
-        fp16_step(*batch())
-""",
-        (("torch.bfloat16", "torch.float32"),),
-    ),
-    "an optimizer of what the loss reaches": Cured(
-        {"no_gradients"},
-        """
+        fp16_step()
+### no_gradients: an optimizer of what the loss reaches
 head = nn.Linear(4, 4)
 other = torch.optim.SGD(head.parameters(), lr=0.05)
 for step in range(4):
@@ -115,33 +57,18 @@ for step in range(4):
     optimizer.zero_grad()
     other.zero_grad()
     with half():
-        loss = F.cross_entropy(model(inputs), targets)
+        outputs = model(inputs)  # cure: outputs = head(model(inputs))
+        loss = F.cross_entropy(outputs, targets)
     scaler.scale(loss).backward()
     scaler.step(optimizer)
     scaler.step(other)
     scaler.update()
-""",
-        (("model(inputs)", "head(model(inputs))"),),
-    ),
-    "a step that the scaler may skip": Cured(
-        {"overflow_not_skipped"},
-        """
+### overflow_not_skipped: a step that the scaler may skip
 for step in range(6):
-    inputs, targets = batch(1e6 if step == 3 else 1.0)
-    optimizer.zero_grad()
-    with half():
-        loss = F.cross_entropy(model(inputs), targets)
-    loss.backward()
-    optimizer.step()
-""",
-        (
-            ("    loss.backward()\n", "    scaler.scale(loss).backward()\n"),
-            ("    optimizer.step()\n", "    scaler.step(optimizer)\n    scaler.update()\n"),
-        ),
-    ),
-    "a step outside autocast": Cured(
-        {"step_in_autocast"},
-        """
+    loss = loss_in(half, 1e6 if step == 3 else 1.0)
+    loss.backward()  # cure: scaler.scale(loss).backward()
+    optimizer.step()  # cure: scaler.step(optimizer); scaler.update()
+### step_in_autocast: a step outside autocast
 class Orthogonal(torch.optim.SGD):
     @torch.no_grad()
     def step(self):
@@ -153,20 +80,11 @@ class Orthogonal(torch.optim.SGD):
 
 optimizer = Orthogonal(model.parameters(), lr=0.05)
 for step in range(4):
-    inputs, targets = batch()
-    optimizer.zero_grad()
-    with bf16():
-        loss = F.cross_entropy(model(inputs), targets)
-    loss.backward()
-    with bf16():
+    loss_in(bf16).backward()
+    with bf16():  # cure: if True:
         optimizer.step()
-""",
-        (("    with bf16():\n        optimizer.step()\n", "    optimizer.step()\n"),),
-    ),
-    "one scaler for all losses of an optimizer": Cured(
-        {"two_scalers"},
-        """
-other = torch.amp.GradScaler("cpu", init_scale=64.0)
+### two_scalers: one scaler for all losses of an optimizer
+other = torch.amp.GradScaler("cpu", init_scale=64.0)  # cure: other = scaler
 for step in range(4):
     inputs, targets = batch()
     optimizer.zero_grad()
@@ -176,7 +94,4 @@ for step in range(4):
     other.scale(outputs.square().mean()).backward()
     scaler.step(optimizer)
     scaler.update()
-""",
-        (("other.scale(", "scaler.scale("),),
-    ),
-}
+"""

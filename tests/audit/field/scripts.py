@@ -7,6 +7,7 @@ import linecache
 import sys
 import types
 import warnings
+from typing import Any
 
 from amp_lessons import audit
 
@@ -26,13 +27,60 @@ def batch(factor=1.0):
     return torch.randn(6, 8) * factor, torch.randint(0, 4, (6,))
 
 
-def fp16_step(inputs, targets):
+def outputs_in(autocast):
+    inputs, targets = batch()
+    optimizer.zero_grad()
+    with autocast():
+        return model(inputs), targets
+
+
+def loss_in(autocast, factor=1.0):
+    inputs, targets = batch(factor)
+    optimizer.zero_grad()
+    with autocast():
+        return F.cross_entropy(model(inputs), targets)
+
+
+def decay():
+    return 1e-3 * sum(weight.square().sum() for weight in model.parameters())
+
+
+hidden = torch.zeros(6, 6)  # two keys from all queries, and all from one
+hidden[:, 4:] = hidden[0] = 1
+
+
+def attention_loss(weights_of):
+    inputs, targets = batch()
     optimizer.zero_grad()
     with half():
-        loss = F.cross_entropy(model(inputs), targets)
+        outputs = weights_of(model[0](inputs) @ model[0](inputs).T) @ model(inputs)
+    return F.cross_entropy(outputs.float(), targets)
+
+
+def step_on(loss):
+    optimizer.zero_grad()
+    loss.backward()
+    optimizer.step()
+
+
+def apply(loss):
     scaler.scale(loss).backward()
     scaler.step(optimizer)
     scaler.update()
+
+
+def fp16_step(factor=1.0):
+    apply(loss_in(half, factor))
+
+
+class NativeScaler:
+    def __init__(self):
+        self._scaler = torch.amp.GradScaler("cpu")
+
+    def __call__(self, loss, optimizer):
+        self._scaler.scale(loss).backward()
+        self._scaler.step(optimizer)
+        self._scaler.update()
 """
 
 SCALER = """
@@ -40,10 +88,10 @@ scaler = torch.amp.GradScaler("cpu", init_scale=1024.0)
 """
 
 
-def run(source: str, name: str, every: int = 10) -> audit.Report:
-    """Run a script; an exception or an exit ends it, as it may."""
-    scaler = SCALER if "scaler" in source or "fp16_step" in source else ""
-    text = HEAD + scaler + source
+def run(source: str, name: str, every: int = 10, head: str = HEAD, **names: Any) -> audit.Report:
+    """Run a script that knows ``names`` too; an exception or an exit ends it, as it may."""
+    scaler = SCALER if head and any(each in source for each in ("scaler", "apply(", "fp16_step")) else ""
+    text = head + scaler + source
     linecache.cache[name] = (len(text), None, text.splitlines(True), name)
     before, main = sys.modules["__main__"], types.ModuleType("__main__")
     main.__file__ = name
@@ -52,10 +100,16 @@ def run(source: str, name: str, every: int = 10) -> audit.Report:
         with warnings.catch_warnings(), contextlib.suppress(Exception, SystemExit):
             warnings.simplefilter("ignore")
             with audit.watch(every=every) as seen:
-                exec(compile(text, name, "exec"), vars(main))
+                exec(compile(text, name, "exec"), vars(main) | names)
     finally:
         sys.modules["__main__"] = before
+    assert not [said for said in seen.report.not_seen if "trouble" in said]
     return seen.report
+
+
+def by_title(scripts: str) -> dict[str, str]:
+    """Take scripts apart, each of which begins with its title."""
+    return dict(each.split("\n", 1) for each in scripts.split("### ")[1:])
 
 
 def mistakes(report: audit.Report) -> dict[str, list[str]]:

@@ -52,24 +52,55 @@ SPELLINGS: dict[str, Update] = {
 }
 
 
-def train(update: Update, dtype: torch.dtype, part: float, averaged_steps: int = 3) -> None:
-    torch.manual_seed(0)
-    model = nn.Linear(64, 64).to(dtype)
-    averages = [p.detach().clone() for p in model.parameters()]
-    optimizer = torch.optim.SGD(model.parameters(), lr=0.5, foreach=True)
-    for step in range(3):
-        optimizer.zero_grad()
-        model(torch.randn(8, 64, dtype=dtype)).float().square().mean().backward()
-        optimizer.step()
-        if step < averaged_steps:
-            update(averages, [p.detach() for p in model.parameters()], part)
+def watched(
+    beside: Callable[[nn.Module, int], object] = lambda model, step: None,
+    dtype: torch.dtype = torch.float32,
+    overflows: bool = False,
+    size: int = 64,
+    change_gradients: Callable[[Tensor, Tensor], object] = lambda gradient, weight: None,
+) -> audit.Report:
+    """Train, where a batch ``overflows`` with a scaler that skips it.
 
+    ``beside`` is called before the first step, as if it were -1, and after each.
+    """
 
-def report_of(name: str, dtype: torch.dtype, part: float, averaged_steps: int = 3) -> audit.Report:
+    def train() -> None:
+        torch.manual_seed(0)
+        model = nn.Linear(size, size).to(dtype)
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.5, foreach=True)
+        scaler = torch.amp.GradScaler("cpu", init_scale=2.0**10, enabled=overflows)
+        beside(model, -1)
+        for step in range(6 if overflows else 3):
+            optimizer.zero_grad()
+            loss = model(torch.randn(8, size, dtype=dtype)).float().square().mean()
+            scaler.scale(loss * (1e38 if step == 3 else 1)).backward()
+            if overflows:
+                scaler.unscale_(optimizer)
+            for parameter in model.parameters():
+                change_gradients(parameter.grad, parameter.detach())
+            scaler.step(optimizer)
+            scaler.update()
+            beside(model, step)
+
     with audit.watch() as seen:
-        as_script(train)(SPELLINGS[name], dtype, part, averaged_steps)
+        as_script(train)()
     assert not seen.report.not_seen
+    assert [step.index for step in seen.steps if not step.happened] == [3] * overflows
     return seen.report
+
+
+def averaging(name: str, part: float, wanted=lambda step: True) -> Callable[[nn.Module, int], None]:
+    """Average the weights after the steps that are ``wanted``."""
+    averages: list[Tensor] = []
+
+    def average(model: nn.Module, step: int) -> None:
+        weights = [p.detach() for p in model.parameters()]
+        if step < 0:
+            averages.extend(each.clone() for each in weights)
+        elif wanted(step):
+            SPELLINGS[name](averages, weights, part)
+
+    return average
 
 
 # What is multiplied before it is taken in is known for weights by its numbers alone.
@@ -81,89 +112,48 @@ BY_NUMBERS = {"mul_ and add_ of a product", "operators", "copy_ of the whole, as
     ("part", "doubt"), [(1e-6, ""), (0.1, "by its dtype; its numbers still moved")], ids=["stuck", "moving"]
 )
 def test_an_average_in_bf16_is_named_and_whether_it_moves(name, part, doubt):
-    finding = next(f for f in report_of(name, torch.bfloat16, part).findings if f.code == "average_stuck")
+    report = watched(averaging(name, part), torch.bfloat16)
+    finding = next(f for f in report.findings if f.code == "average_stuck")
     by_numbers = "in 2 steps its numbers took in a part of the weights, which may be something else"
     assert finding.likely == "; ".join(filter(None, [by_numbers if name in BY_NUMBERS else "", doubt]))
 
 
 @pytest.mark.parametrize("name", SPELLINGS)
 def test_what_has_been_an_average_in_one_step_alone_is_one_only_where_it_took_in_the_weights_themselves(name):
-    report = report_of(name, torch.bfloat16, 1e-6, averaged_steps=1)
-    assert ("average_stuck" in mistakes(report)) is (name not in BY_NUMBERS)
+    once = averaging(name, 1e-6, wanted=lambda step: step == 0)
+    assert ("average_stuck" in mistakes(watched(once, torch.bfloat16))) is (name not in BY_NUMBERS)
 
 
 @pytest.mark.parametrize("name", SPELLINGS)
 def test_an_average_in_fp32_is_clean(name):
-    assert mistakes(report_of(name, torch.float32, 1e-6)) == set()
+    assert mistakes(watched(averaging(name, 1e-6))) == set()
 
 
 @pytest.mark.parametrize("name", SPELLINGS)
 @pytest.mark.parametrize("waits", [False, True])
 def test_an_average_that_goes_on_over_a_skipped_step_is_named_and_one_that_waits_is_not(name, waits):
-    def train() -> None:
-        torch.manual_seed(0)
-        model = nn.Linear(64, 64)
-        averages = [p.detach().clone() for p in model.parameters()]
-        optimizer = torch.optim.SGD(model.parameters(), lr=0.5, foreach=True)
-        scaler = torch.amp.GradScaler("cpu")
-        for index in range(6):
-            optimizer.zero_grad()
-            scaler.scale(model(torch.randn(8, 64)).square().mean() * (1e38 if index == 3 else 1)).backward()
-            scaler.step(optimizer)
-            before = scaler.get_scale()
-            scaler.update()
-            if not waits or scaler.get_scale() >= before:
-                SPELLINGS[name](averages, [p.detach() for p in model.parameters()], 0.01)
+    average = averaging(name, 0.01, wanted=lambda step: not waits or step != 3)
+    assert ("average_on_skipped_step" in mistakes(watched(average, overflows=True))) is not waits
 
-    with audit.watch() as seen:
-        as_script(train)()
-    assert [step.index for step in seen.steps if not step.happened] == [3]
-    assert ("average_on_skipped_step" in mistakes(seen.report)) is not waits
+
+AVERAGES = {"average_stuck", "average_on_skipped_step"}
 
 
 def test_copies_of_weights_and_restored_buffers_are_no_averages():
-    def train() -> None:
-        torch.manual_seed(0)
-        model = nn.Linear(64, 64)
-        kept, running = model.weight.detach().clone(), torch.zeros(64)
-        optimizer, scaler = torch.optim.SGD(model.parameters(), lr=0.5), torch.amp.GradScaler("cpu")
-        for index in range(6):
-            before = running.clone()
-            optimizer.zero_grad()
-            scaler.scale(model(torch.randn(8, 64)).square().mean() * (1e38 if index == 3 else 1)).backward()
-            scaler.step(optimizer)
-            scaler.update()
-            kept.copy_(model.weight.detach())
-            running.copy_(before + 0.1 * torch.randn(64))
-            running.copy_(before)
+    kept, running = torch.zeros(64, 64), torch.zeros(64)
 
-    with audit.watch() as seen:
-        as_script(train)()
-    assert "average_on_skipped_step" not in mistakes(seen.report)
+    def copies(model: nn.Module, step: int) -> None:
+        before = running.clone()
+        kept.copy_(model.weight.detach())
+        running.copy_(before + 0.1 * torch.randn(64))
+        running.copy_(before)
+
+    assert not AVERAGES & mistakes(watched(copies, overflows=True))
 
 
-def scaled_steps(change_gradients: Callable[[Tensor, Tensor], object], dtype: torch.dtype) -> set[str]:
-    """Train with a skipped step and gradients that are changed by hand, and return the codes of mistakes."""
-
-    def train() -> None:
-        torch.manual_seed(0)
-        model = nn.Linear(8, 8).to(dtype)
-        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
-        scaler = torch.amp.GradScaler("cpu", init_scale=2.0**10)
-        for index in range(6):
-            optimizer.zero_grad()
-            outputs = model(torch.randn(8, 8, dtype=dtype)).float()
-            scaler.scale(outputs.square().mean() * (1e38 if index == 3 else 1)).backward()
-            scaler.unscale_(optimizer)
-            for parameter in model.parameters():
-                change_gradients(parameter.grad, parameter.detach())
-            scaler.step(optimizer)
-            scaler.update()
-
-    with audit.watch() as seen:
-        as_script(train)()
-    assert [step.index for step in seen.steps if not step.happened] == [3]
-    return mistakes(seen.report)
+def with_gradients(change: Callable[[Tensor, Tensor], object], dtype: torch.dtype) -> set[str]:
+    """Return what is found where gradients are changed by hand, once they are unscaled."""
+    return mistakes(watched(dtype=dtype, overflows=True, size=8, change_gradients=change))
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
@@ -178,7 +168,7 @@ def scaled_steps(change_gradients: Callable[[Tensor, Tensor], object], dtype: to
     ],
 )
 def test_weight_decay_by_hand_is_no_average(decay, dtype):
-    assert not {"average_stuck", "average_on_skipped_step"} & scaled_steps(decay, dtype)
+    assert not AVERAGES & with_gradients(decay, dtype)
 
 
 def test_other_numbers_of_a_weights_size_are_no_average():
@@ -190,7 +180,7 @@ def test_other_numbers_of_a_weights_size_are_no_average():
         running.mul_(0.9).add_(torch.rand(8).to(torch.bfloat16), alpha=0.1)
         decaying.copy_(0.9 * decaying + 0.1 * torch.rand(8, 8))
 
-    assert not {"average_stuck", "average_on_skipped_step"} & scaled_steps(follow, torch.bfloat16)
+    assert not AVERAGES & with_gradients(follow, torch.bfloat16)
 
 
 def test_weights_of_another_training_that_are_still_in_memory_make_no_average():
@@ -198,19 +188,15 @@ def test_weights_of_another_training_that_are_still_in_memory_make_no_average():
 
     FSDP2 gathers weights in this way: a part of what moved points towards anything that is large enough.
     """
-    old = nn.Linear(8, 8)
-    torch.optim.SGD(old.parameters(), lr=0.1)
-    for parameter in old.parameters():
-        nn.init.normal_(parameter, std=1e8)
+    old = torch.optim.SGD([nn.Parameter(1e8 * torch.randn(shape)) for shape in ((8, 8), (8,))], lr=0.1)
     gathered = torch.zeros(8, 8)
 
     def gather(gradient: Tensor, weight: Tensor) -> None:
         if weight.dim() == 2:
             gathered.copy_(weight)
 
-    kept = torch.optim.SGD(old.parameters(), lr=0.1)
-    assert "average_on_skipped_step" not in scaled_steps(gather, torch.float32)
-    assert kept.param_groups
+    assert "average_on_skipped_step" not in with_gradients(gather, torch.float32)
+    assert old.param_groups
 
 
 def test_a_place_is_not_taken_for_another_that_was_given_the_same_memory():
@@ -239,22 +225,14 @@ def test_what_has_no_memory_of_its_own_lies_nowhere():
 
 
 def test_momentum_by_hand_is_no_average():
-    def train() -> None:
-        torch.manual_seed(0)
-        model = nn.Linear(8, 8).to(torch.bfloat16)
-        momenta = [torch.zeros_like(p) for p in model.parameters()]
-        optimizer = torch.optim.SGD(model.parameters(), lr=0.5)
-        for _ in range(3):
-            optimizer.zero_grad()
-            model(torch.randn(8, 8, dtype=torch.bfloat16)).float().square().mean().backward()
-            for momentum, parameter in zip(momenta, model.parameters(), strict=True):
-                momentum.mul_(0.9).add_(parameter.grad)
-                parameter.grad.copy_(momentum)
-            optimizer.step()
+    momenta: dict[torch.Size, Tensor] = {}
 
-    with audit.watch() as seen:
-        as_script(train)()
-    assert "average_stuck" not in mistakes(seen.report)
+    def move(gradient: Tensor, weight: Tensor) -> None:
+        momentum = momenta.setdefault(weight.shape, torch.zeros_like(weight))
+        momentum.mul_(0.9).add_(gradient)
+        gradient.copy_(momentum)
+
+    assert "average_stuck" not in mistakes(watched(dtype=torch.bfloat16, size=8, change_gradients=move))
 
 
 def test_norms_of_scaled_gradients_are_heard_however_their_arguments_are_named():

@@ -26,6 +26,9 @@ from amp_lessons.audit.recorder.on_tensors import _Spies
 from amp_lessons.audit.recorder.optimizers import GradientCalls, OptimizerCalls
 from amp_lessons.audit.recorder.scalers import ScalerCalls
 from amp_lessons.audit.recorder.spies import patches
+from tests.audit.trainings import apply
+
+pytestmark = pytest.mark.usefixtures("one_thread")
 
 OWNERS = [(owner, name) for owner, name, _ in patches()]
 _SPIES = _Spies(None)  # type: ignore[arg-type]
@@ -37,26 +40,10 @@ OWNERS += [(torch, "compile"), (torch.jit, "script"), (warnings, "warn"), (warni
 def everything() -> list[Any]:
     """Return what a watch replaces or adds to, as it is now: the objects themselves, and numbers of hooks."""
     methods = [vars(owner).get(name, "inherited") for owner, name in OWNERS]
-    hooks = [
-        len(v)
-        for k, v in sorted(vars(module_hooks).items())
-        if k.startswith("_global") and isinstance(v, dict)
-    ]
-    hooks += [
-        len(v)
-        for k, v in sorted(vars(optimizer_hooks).items())
-        if k.startswith("_global") and isinstance(v, dict)
-    ]
+    known = [*sorted(vars(module_hooks).items()), *sorted(vars(optimizer_hooks).items())]
+    hooks = [len(v) for k, v in known if k.startswith("_global") and isinstance(v, dict)]
     stacks = [len(_get_current_function_mode_stack()), len(_get_current_dispatch_mode_stack())]
     return [*methods, *hooks, *stacks, sys.excepthook, threading.excepthook]
-
-
-@pytest.fixture(scope="module", autouse=True)
-def one_thread() -> Iterator[None]:
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(threads)
 
 
 @pytest.fixture(autouse=True)
@@ -74,10 +61,7 @@ def train(steps: int = 3, at_step: Callable[[int], Any] = lambda step: None) -> 
     for step in range(steps):
         with torch.autocast("cpu", dtype=torch.float16):
             loss = F.mse_loss(model(torch.randn(3, 4)), torch.zeros(3, 2))
-        optimizer.zero_grad()
-        scaler.scale(loss).backward()
-        scaler.step(optimizer)
-        scaler.update()
+        apply(loss, optimizer, scaler)
         at_step(step)
     return model
 
@@ -86,22 +70,18 @@ class OwnError(Exception):
     """Somebody's own exception."""
 
 
-def raising(error: BaseException) -> Callable[[int], None]:
-    def raise_in_the_second(step: int) -> None:
-        if step == 1:
-            raise error
-
-    return raise_in_the_second
-
-
 @pytest.mark.parametrize(
     "error",
     [OwnError("oh"), KeyboardInterrupt(), SystemExit(3), GeneratorExit()],
     ids=lambda e: type(e).__name__,
 )
 def test_an_exception_passes_through_and_the_report_exists(error):
+    def raise_in_the_second(step: int) -> None:
+        if step == 1:
+            raise error
+
     with pytest.raises(type(error)) as caught, audit.watch() as seen:
-        train(at_step=raising(error))
+        train(at_step=raise_in_the_second)
     assert caught.value is error
     assert traceback.extract_tb(caught.tb)[-1].line == "raise error"
     assert len(seen.steps) == 2
@@ -138,23 +118,16 @@ def test_arguments_of_the_wrong_kind_are_refused():
         pass
 
 
-def test_a_training_in_another_thread_is_seen():
+@pytest.mark.parametrize("threads", [1, 2])
+def test_trainings_in_other_threads_are_seen(threads):
     with audit.watch() as seen:
-        worker = threading.Thread(target=train)
-        worker.start()
-        worker.join()
-    assert len(seen.steps) == 3
-    assert seen.report.passed
-
-
-def test_two_threads_train_at_once():
-    with audit.watch() as seen:
-        workers = [threading.Thread(target=train, args=(20,)) for _ in range(2)]
+        workers = [threading.Thread(target=train, args=(20,)) for _ in range(threads)]
         for worker in workers:
             worker.start()
         for worker in workers:
             worker.join()
-    assert len(seen.steps) == 40
+    assert len(seen.steps) == 20 * threads
+    assert seen.report.passed
     assert not seen.report.not_seen
 
 

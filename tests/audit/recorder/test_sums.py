@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import nullcontext
 
 import pytest
 import torch
@@ -35,20 +36,11 @@ def summed(add: Add, dtype: torch.dtype, terms: list[float]) -> set[str]:
 
 
 @pytest.mark.parametrize("name", SPELLINGS)
-def test_under_a_default_device_a_sum_is_followed_once(name):
-    with torch.device("cpu"):
+@pytest.mark.parametrize("default", [nullcontext(), torch.device("cpu")], ids=["", "under a default device"])
+def test_a_sum_that_comes_far_from_its_terms_or_stands_still_is_named_once(name, default):
+    with default:
         assert summed(SPELLINGS[name], torch.bfloat16, [5.0] * 100) == {"metric_rounded"}
         assert summed(SPELLINGS[name], torch.bfloat16, [1.0] * 300) == {"metric_stops"}
-
-
-@pytest.mark.parametrize("name", SPELLINGS)
-def test_a_sum_that_comes_far_from_its_terms_is_named(name):
-    assert summed(SPELLINGS[name], torch.bfloat16, [5.0] * 100) == {"metric_rounded"}
-
-
-@pytest.mark.parametrize("name", SPELLINGS)
-def test_a_sum_that_stands_still_is_named_as_such(name):
-    assert summed(SPELLINGS[name], torch.bfloat16, [1.0] * 300) == {"metric_stops"}
 
 
 @pytest.mark.parametrize(

@@ -20,7 +20,7 @@ CLOSELY = {0, 3, 4, 7, 8}  # every fourth, from when the optimizer's step before
 READS = ("item", "tolist", "__float__", "__bool__", "__int__", "cpu", "numpy")
 
 
-def train(steps: int, device: str, at_step: Counter[int], now: list[int], fused: bool = False) -> None:
+def train(steps: int, device: str, now: list[int], fused: bool = False) -> None:
     layers = nn.Linear(8, 16), nn.BatchNorm1d(16), nn.ReLU(), nn.Dropout(0.1), nn.Linear(16, 4)
     model = nn.Sequential(*layers).to(device)
     optimizer = torch.optim.AdamW(model.parameters(), fused=fused)
@@ -69,7 +69,7 @@ def test_nothing_is_read_between_sampled_steps(monkeypatch):
     counted: Counter[int] = Counter()
     now = [0]
     with counting_reads(counted, now), audit.watch(every=4) as seen:
-        train(10, "cpu", counted, now)
+        train(10, "cpu", now)
         now[0] = -1
     assert counted[0] > 0
     assert {step for step in range(10) if counted[step]} <= CLOSELY
@@ -84,7 +84,7 @@ def test_nothing_is_read_of_steps_that_are_captured_as_a_graph(monkeypatch):
     counted: Counter[int] = Counter()
     now = [0]
     with counting_reads(counted, now), audit.watch(every=1) as seen:
-        train(3, "cpu", counted, now)
+        train(3, "cpu", now)
         monkeypatch.setattr(torch.cuda, "is_current_stream_capturing", lambda: False)
         now[0] = -1
     assert {step for step in range(3) if counted[step]} == set()
@@ -131,7 +131,7 @@ def test_nothing_makes_a_gpu_wait_between_sampled_steps(fused):
     counted: Counter[int] = Counter()
     now = [0]
     with counting_reads(counted, now), audit.watch(every=4) as seen:
-        train(10, "cuda", counted, now, fused)
+        train(10, "cuda", now, fused)
         now[0] = -1
     assert {step for step in range(10) if counted[step]} <= CLOSELY
     assert len(seen.steps) == 10

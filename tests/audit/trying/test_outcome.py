@@ -25,8 +25,43 @@ def tried(as_it_is, fp32, again=(), **others):
     return Tried("fp16", run(AS_IT_IS, as_it_is), run("fp32", fp32), repeated, rest)
 
 
-def said(outcome):
-    return " ".join(str(outcome).split())
+NAN = math.nan
+STOPPED = {"failed": "AssertionError: NaN"}  # as a script does that stops at NaN
+NOT_TRIED = ("Not tried: `fp32`: 1 minute was over.",)
+
+OUTCOMES = {
+    "something to gain": tried(1.0, 0.5, (1.001, 0.999), head=0.6, norm=1.004, tail=1.2),
+    "a difference within the noise": tried(1.0, 0.98, (1.02, 0.99), head=0.9),
+    "a difference of no account": tried(1.0, 0.995, (1.0, 1.0005), head=0.9),
+    "better than fp32": tried(0.5, 1.0, (0.5, 0.5), head=0.9),
+    "one that diverges": tried(1.0, 0.5, (NAN, 1.0), head=0.7, tail=NAN),
+    "a script that fails on the way, not taken by its first losses": Tried(
+        "fp16",
+        Run(AS_IT_IS, (2.0, 1.0), **STOPPED),
+        run("fp32", 0.5),
+        tuple(Run(f"equal run {n}", (2.0, 1.0), **STOPPED) for n in (2, 3)),
+        (run("head", 0.5), Run("tail", (2.0,), **STOPPED)),
+    ),
+    "one that diverges in fp32, too": tried(NAN, NAN, (NAN, NAN)),
+    "without fp32": Tried("fp16", run(AS_IT_IS, 1.0), Run("fp32", failed="over"), left_out=NOT_TRIED),
+    "a run in fp32 that changed nothing, which is no proof of health": tried(1.0, 1.0, (1.0, 1.001)),
+    "without equal runs": tried(1.0, 0.5, (), head=0.5),
+}
+GAIN = {"something to gain", "one that diverges"} | {each for each in OUTCOMES if each.startswith("a script")}
+
+
+def test_what_is_said(golden):
+    golden("tried.txt", "\n\n".join(f"{name}\n{outcome}" for name, outcome in OUTCOMES.items()))
+
+
+@pytest.mark.parametrize("name", OUTCOMES)
+def test_whether_there_is_something_to_gain(name):
+    assert OUTCOMES[name].something_to_gain == (name in GAIN)
+    explained = [OUTCOMES[name].explained(other) for other in OUTCOMES[name].others]
+    if name == "something to gain":
+        assert explained == [pytest.approx(0.8), None, pytest.approx(-0.4)]
+    else:
+        assert explained == [None] * len(explained)
 
 
 def test_a_loss_is_the_mean_of_the_last_quarter():
@@ -52,79 +87,6 @@ def test_equal_runs_are_rarely_told_apart():
         outcome = tried(first, 0.5, (second, third), other=other)
         apart += outcome.explained(outcome.others[0]) is not None
     assert 0.03 < apart / rounds < 0.05
-
-
-def test_a_change_explains_its_part_of_the_difference():
-    outcome = tried(1.0, 0.5, (1.001, 0.999), head=0.6, norm=1.004, tail=1.2)
-    assert outcome.something_to_gain
-    head, norm, tail = (outcome.explained(other) for other in outcome.others)
-    assert head == pytest.approx(0.8)
-    assert norm is None
-    assert tail == pytest.approx(-0.4)
-    assert "fp16 ends 0.5 above fp32, and runs that are equal" in said(outcome)
-    assert "`head` explains 80 % ± 1 of the difference" in said(outcome)
-    assert "Not told apart from an equal run: `norm`" in said(outcome)
-    assert "none: it is worse" in said(outcome)
-
-
-@pytest.mark.parametrize(
-    ("as_it_is", "fp32", "again", "why"),
-    [
-        (1.0, 0.98, (1.02, 0.99), "runs that are equal but for a rounding error may differ by 0.09"),
-        (1.0, 0.995, (1.0, 1.0005), "less than a hundredth of what the training gains"),
-        (0.5, 1.0, (0.5, 0.5), "fp16 ends 0.5 below fp32"),
-    ],
-)
-def test_a_healthy_training_has_nothing_to_gain(as_it_is, fp32, again, why):
-    outcome = tried(as_it_is, fp32, again, head=0.9)
-    assert not outcome.something_to_gain
-    assert outcome.explained(outcome.others[0]) is None
-    assert "Nothing to gain" in said(outcome)
-    assert why in said(outcome)
-
-
-def test_a_training_that_diverges_is_mended_or_is_not():
-    outcome = tried(1.0, 0.5, (math.nan, 1.0), head=0.7, tail=math.nan)
-    assert outcome.something_to_gain
-    assert "not finite, or the script fails, in 1 of 3 equal runs; in fp32 neither" in said(outcome)
-    rows = {row[0]: row[-1] for row in outcome.section().table.rows}
-    assert (rows["head"], rows["tail"]) == ("all: it is finite", "none")
-
-
-def test_a_script_that_fails_on_the_way_is_not_taken_by_its_first_losses():
-    """As one does that stops at NaN."""
-    stopped = Run(AS_IT_IS, (2.0, 1.0), failed="AssertionError: NaN")
-    again = tuple(Run(f"equal run {n}", (2.0, 1.0), failed="AssertionError: NaN") for n in (2, 3))
-    mended, not_mended = run("head", 0.5), Run("tail", (2.0,), failed="AssertionError: NaN")
-    outcome = Tried("fp16", stopped, run("fp32", 0.5), again, (mended, not_mended))
-    assert outcome.something_to_gain
-    assert "in 3 of 3 equal runs; in fp32 neither" in said(outcome)
-    assert [row[-1] for row in outcome.section().table.rows] == ["–", "–", "all: it is finite", "none"]
-
-
-def test_what_diverges_in_fp32_too_is_no_matter_of_precision():
-    outcome = tried(math.nan, math.nan, (math.nan, math.nan))
-    assert not outcome.something_to_gain
-    assert "this is not a matter of precision" in said(outcome)
-
-
-def test_without_a_run_in_fp32_that_is_said_and_why():
-    left_out = ("Not tried: `fp32`: 1 minute was over.",)
-    outcome = Tried("fp16", run(AS_IT_IS, 1.0), Run("fp32", failed="1 minute was over"), left_out=left_out)
-    assert not outcome.something_to_gain
-    assert "fp32 was not tried. Not tried: `fp32`: 1 minute was over." in said(outcome)
-
-
-def test_a_run_in_fp32_that_changed_nothing_is_no_proof_of_health():
-    outcome = tried(1.0, 1.0, (1.0, 1.001))
-    assert "is the same to the last bit" in said(outcome)
-    assert "Nothing to gain" not in said(outcome)
-
-
-def test_without_equal_runs_nothing_is_said_of_a_difference():
-    outcome = tried(1.0, 0.5, (), head=0.5)
-    assert not outcome.something_to_gain
-    assert "nothing is said of what a difference means" in said(outcome)
 
 
 def test_the_numbers_are_there_for_programs():
@@ -157,7 +119,3 @@ def test_neither_needs_pytorch():
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
     assert done.stdout == "False\n"
-
-
-def test_what_was_tried_in_text(golden):
-    golden("tried.txt", f"{tried(1.0, 0.5, (1.001, 0.999), head=0.6, norm=1.004, tail=1.2)}")
