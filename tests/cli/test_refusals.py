@@ -2,11 +2,6 @@
 
 from __future__ import annotations
 
-import re
-import shlex
-
-from amp_lessons.cli import cli
-
 COMMANDS = """
 adit
 doctor --nonsense
@@ -84,7 +79,7 @@ bench --modes fast
 """.strip().splitlines()
 
 
-def test_what_cannot_be_done_is_refused_with_what_would_be_right(tmp_path, monkeypatch, capsys, golden):
+def test_what_cannot_be_done_is_refused_with_what_would_be_right(tmp_path, monkeypatch, session, golden):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("COLUMNS", "80")
     (tmp_path / "s.py").write_text("raise SystemError('it ran')")
@@ -92,17 +87,5 @@ def test_what_cannot_be_done_is_refused_with_what_would_be_right(tmp_path, monke
     (tmp_path / "broken.json").write_text("{")
     (tmp_path / "file").touch()
     before = sorted(tmp_path.iterdir())
-    told = []
-    for command in COMMANDS:
-        try:
-            status = cli.main(shlex.split(command))
-        except SystemExit as stopped:
-            status = stopped.code
-        printed = capsys.readouterr()
-        assert printed.out == "", command
-        # How argparse words its usage, and quotes choices, hangs on the version of Python.
-        said = re.sub(r"(?s)^usage: .*?\n(?=amp-lessons)", "", printed.err.replace(str(tmp_path), "HERE"))
-        said = re.sub(r"\(choose from .*\)", lambda choices: choices[0].replace("'", ""), said)
-        told.append(f"$ amp-lessons {command}\n{said.strip()}\n[{status}]\n")
-    golden("refusals.txt", "\n".join(told))
+    golden("refusals.txt", session(*COMMANDS))
     assert sorted(tmp_path.iterdir()) == before
