@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import io
 import re
 import shlex
+import sys
 
 import pytest
 
@@ -29,3 +31,28 @@ def session(capsys, tmp_path):
         return f"$ amp-lessons {command}\n{printed.out}{said}=> {status}"
 
     return told
+
+
+class _Typed(io.StringIO):
+    """Lines as somebody types them; one that is a function is called first, and is none."""
+
+    def __init__(self, lines):
+        super().__init__()
+        self._waiting = list(lines)
+
+    def readline(self, size=-1):
+        while self._waiting and callable(self._waiting[0]):
+            self._waiting.pop(0)()
+        return f"{self._waiting.pop(0)}\n" if self._waiting else ""
+
+
+@pytest.fixture
+def answer(monkeypatch, capsys):
+    """Interview somebody who types these lines; return status and output."""
+
+    def call(*words, lines=()):
+        monkeypatch.setattr(sys, "stdin", _Typed(lines))
+        status = cli.main(["interview", *words])
+        return status, capsys.readouterr().out
+
+    return call

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 import re
 import sys
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -13,9 +15,7 @@ from amp_lessons.cli.interview import code as command
 from amp_lessons.course import progress
 from amp_lessons.course.interview import code_tasks as tasks
 from amp_lessons.course.interview.code_rounds import CodeRound
-from tests.cli.interview_hands import answer, said
-
-__all__ = ["answer"]
+from tests.cli.interview_hands import said
 
 
 def the_file():
@@ -32,10 +32,8 @@ def clock(monkeypatch):
     """Let each look at the clock take so many seconds."""
 
     def tick(step_s):
-        ticks = iter(range(0, 10**7, step_s) if step_s else [0] * 10**4)
-        monkeypatch.setattr(
-            command, "CodeRound", lambda *words: CodeRound(*words, clock=lambda: float(next(ticks)))
-        )
+        clock = partial(next, itertools.count(step=float(step_s)))
+        monkeypatch.setattr(command, "CodeRound", partial(CodeRound, clock=clock))
 
     return tick
 
@@ -47,22 +45,8 @@ ANSWER = tasks.task(10, 3, "stable_softmax").answer
 def test_a_page_is_written_checked_and_told(answer, clock, golden):
     clock(0)
     half = ANSWER.replace("scores.float()", "scores")
-    typed = [
-        "",
-        "run",
-        "12 c",
-        "edit",
-        "",
-        write("x = 1\n"),
-        "",
-        "",
-        write(half),
-        "c",
-        "hint",
-        write(ANSWER),
-        "",
-    ]
-    status, out = answer(*SOFTMAX, lines=typed)
+    begun = ["", "run", "12 c", "edit", "", write("x = 1\n"), "", ""]
+    status, out = answer(*SOFTMAX, lines=[*begun, write(half), "c", "hint", write(ANSWER), ""])
     assert status == 0
     golden("interview_code.txt", re.sub(r"seed=\d+", "seed=…", out.replace(str(the_file()), "FILE")))
     assert "\x1b" not in out
