@@ -8,10 +8,8 @@ doctor --nonsense
 doctor nonsense
 progress --rest
 progress --reset '' --yes
-progress --reset '  ' --yes
 grade . --memory much
 grade . --out file
-grade . --out file/below
 groups
 groups --seed x
 groups --seed 1 --handouts file
@@ -33,8 +31,6 @@ audit s.py --json nowhere/file
 audit s.py --json .
 audit s.py --json ''
 audit s.py --html nowhere/file
-audit s.py --html .
-audit s.py --html ''
 audit --try s.py
 audit s.py --try head=fp64
 audit s.py --try --minutes 0
@@ -51,14 +47,8 @@ compare r.json r.json
 compare broken.json broken.json
 advise m:f --seconds nan
 advise m:f --html nowhere/file
-advise m:f --html .
-advise m:f --html ''
 progress --csv nowhere/file
-progress --csv .
-progress --csv ''
-progress --json nowhere/file
 progress --json .
-progress --json ''
 explain clip_before_unscal
 interview prove loss_scaling.bf61
 interview mock --minutes 3
