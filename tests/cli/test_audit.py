@@ -315,21 +315,15 @@ def test_the_exit_status(passed, steps, status, expected):
 
 
 @pytest.mark.parametrize(
-    ("status", "said", "others"),
-    [
-        (-9, "ended before any optimizer had taken a step", "by hand"),
-        (0, "by hand", "ended before any optimizer"),
-    ],
+    ("status", "said"), [(-9, "the script ended before any optimizer had"), (0, "no optimizer took a step")]
 )
-def test_a_report_without_steps_says_why_and_gives_no_advice(tmp_path, status, said, others):
+def test_a_report_without_steps_says_why_and_gives_no_advice(tmp_path, status, said):
     kept = tmp_path / "kept.json"
     kept.write_text(Report(()).as_json(), "utf-8")
     report = parent.report_of(kept, "script.py", status)
     assert parent.exit_status(report, status) == parent.NOT_RUN
     (told,) = report.not_seen
-    assert said in told
-    assert others not in told
-    assert "imported PyTorch" not in told
+    assert told.startswith(said)
     assert "enabled=False" not in str(report)
 
 
@@ -368,16 +362,13 @@ def test_a_training_is_seen_whatever_asks_for_pytorch_first(tmp_path, first):
     assert len(steps_in(tmp_path)) == 3
 
 
-def test_a_module_that_is_not_there_is_refused_as_python_does(monkeypatch):
-    monkeypatch.setattr(sys, "path", list(sys.path))
-    with pytest.raises(ModuleNotFoundError, match="No module named not_there"):
-        module_program("not_there")
-
-
-def test_under_safe_path_no_folder_is_put_on_the_path(tmp_path, monkeypatch):
+def test_what_is_not_there_is_refused_and_under_safe_path_no_folder_is_put_on_the_path(tmp_path, monkeypatch):
     (tmp_path / "script.py").touch()
     before = list(sys.path)
     monkeypatch.setattr(sys, "path", list(before))
+    with pytest.raises(ModuleNotFoundError, match="No module named not_there"):
+        module_program("not_there")
+    sys.path[:] = before
     monkeypatch.setattr(sys, "flags", SimpleNamespace(safe_path=True))
     script_program(str(tmp_path / "script.py"))
     assert sys.path == before

@@ -41,6 +41,8 @@ def test_points_suggest_a_grade_and_a_proof_is_shown_on_demand(answer):
     _, out = answer("cards", "--topic", "loss_scaling", lines=["", "", "proof", ""])
     assert interview.Deck("loss_scaling").cards[0].prove().cell in out
     assert list(grades().values()) == [["again"]]
+    status, out = answer("prove", "loss_scaling.bf16")
+    assert (status, "assert " in out) == (0, True)
 
 
 def test_an_empty_input_ends_at_once_and_what_is_not_begun_is_no_report(answer, monkeypatch):
@@ -165,11 +167,6 @@ def test_a_round_of_system_design_from_a_pipe(answer):
     assert out.index(f"\n{stages[0].title.capitalize()}:") > out.rindex("A good answer covers:")
     assert "System design: Pretrain a large model on many GPUs:" in said(out)
     assert plain(out)
-
-
-def test_an_answer_can_be_proved(answer):
-    status, out = answer("prove", "loss_scaling.bf16")
-    assert (status, "assert " in out) == (0, True)
 
 
 def test_trouble_with_the_progress_file_is_told_in_words(progress_home, session):
