@@ -269,7 +269,7 @@ def test_what_is_planted_is_found_at_its_module_in_at_least_95_percent():
             judged.append((judged_rightly(*case[1:3], comparison), case, comparison.first))
     for tried, least in ((found, 150), (judged, 100)):
         wrong = [each for each in tried if not each[0]]
-        print(f"[computed] {len(tried) - len(wrong)} of {len(tried)}, not", *wrong, sep="\n")
+        print(f"[computed] {len(tried) - len(wrong)} of {len(tried)} are right", *wrong, sep="\n")
         assert len(tried) > least
         assert len(wrong) <= 0.05 * len(tried), wrong
 
