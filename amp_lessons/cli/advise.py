@@ -65,22 +65,18 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _subject(maker: str) -> tuple[Any, ...]:
-    """Return what ``advise`` takes. Raises ``CannotAdviseError`` where that cannot be had."""
-    from amp_lessons.advice import CannotAdviseError
-
+    """Return what ``advise`` takes. Raises ValueError where that cannot be had."""
     module_name, _, name = maker.partition(":")
     if not module_name or not name:
-        raise CannotAdviseError(f"{maker!r} names no function: write my_module:make_model")
+        raise ValueError(f"{maker!r} names no function: write my_module:make_model")
     module = _imported(module_name)
     if not hasattr(module, name):
         offered = ", ".join(each for each in vars(module) if not each.startswith("_")) or "nothing"
-        raise CannotAdviseError(f"the module {module_name} has no {name!r}; it has {offered:.200}")
+        raise ValueError(f"the module {module_name} has no {name!r}; it has {offered:.200}")
     return _parted(_called(getattr(module, name), maker), module, maker)
 
 
 def _imported(name: str) -> Any:
-    from amp_lessons.advice import CannotAdviseError
-
     if os.getcwd() not in sys.path:
         sys.path.insert(0, os.getcwd())
     try:
@@ -90,42 +86,40 @@ def _imported(name: str) -> Any:
             where = f"in {os.getcwd()} or among what is installed"
             right = name.removesuffix(".py").replace("/", ".")
             hint = f": write the module, not the file, {right}:make_model" if right != name else ""
-            raise CannotAdviseError(f"there is no module {name!r} {where}{hint}") from error
-        raise CannotAdviseError(f"{name} could not be imported: {error}") from error
+            raise ValueError(f"there is no module {name!r} {where}{hint}") from error
+        raise ValueError(f"{name} could not be imported: {error}") from error
     except Exception as error:
-        raise CannotAdviseError(f"{name} could not be imported: {type(error).__name__}: {error}") from error
+        raise ValueError(f"{name} could not be imported: {type(error).__name__}: {error}") from error
 
 
 def _called(maker: Any, name: str) -> Any:
-    from torch import nn
-
-    from amp_lessons.advice import CannotAdviseError
-
-    if isinstance(maker, nn.Module) and not isinstance(maker, type):
+    if _is_model(maker):
         return maker
     if not callable(maker):
-        raise CannotAdviseError(f"{name} is no function that makes a model, but {type(maker).__name__}")
+        raise ValueError(f"{name} is no function that makes a model, but {type(maker).__name__}")
     try:
         return maker()
     except Exception as error:
-        raise CannotAdviseError(f"{name}() raised {type(error).__name__}: {error}") from error
+        raise ValueError(f"{name}() raised {type(error).__name__}: {error}") from error
 
 
 def _parted(made: Any, module: Any, name: str) -> tuple[Any, ...]:
     """Return model, batch and perhaps loss: as they were returned, or from the module's other names."""
-    from torch import nn
-
-    from amp_lessons.advice import CannotAdviseError
-
-    if isinstance(made, (tuple, list)) and len(made) in (2, 3) and isinstance(made[0], nn.Module):
+    if isinstance(made, (tuple, list)) and len(made) in (2, 3) and _is_model(made[0]):
         return tuple(made)
-    if not isinstance(made, nn.Module):
-        raise CannotAdviseError(
+    if not _is_model(made):
+        raise ValueError(
             f"{name}() returned {type(made).__name__}; a model would be right, or (model, batch), or "
             "(model, batch, loss)"
         )
     if not hasattr(module, "make_batch"):
-        raise CannotAdviseError(
+        raise ValueError(
             f"{name}() returned a model alone: return (model, batch), or write make_batch() beside it"
         )
     return made, _called(module.make_batch, f"{module.__name__}:make_batch"), getattr(module, "loss", None)
+
+
+def _is_model(made: Any) -> bool:
+    from torch import nn  # nobody waits for it who only asks for help
+
+    return isinstance(made, nn.Module)

@@ -7,13 +7,11 @@ import sys
 
 import pytest
 
-from amp_lessons.cli.cli import main
-
 SOURCE = """
 import torch
 from torch import nn
 
-LINES = {lines!r}
+LINES = "some text"
 
 
 class Energy(nn.Module):
@@ -50,7 +48,7 @@ def raising():
 @pytest.fixture
 def module(tmp_path, monkeypatch, request):
     name = f"advised_{abs(hash(request.node.name))}"
-    (tmp_path / f"{name}.py").write_text(SOURCE.format(lines=name), "utf-8")
+    (tmp_path / f"{name}.py").write_text(SOURCE, "utf-8")
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(sys, "path", list(sys.path))
     importlib.invalidate_caches()
@@ -58,46 +56,27 @@ def module(tmp_path, monkeypatch, request):
     sys.modules.pop(name, None)
 
 
-def test_a_healthy_model(module, capsys, tmp_path):
-    assert (
-        main(["advise", f"{module}:make_model", "--seconds", "20", "--steps", "2", "--html", "a.html"]) == 0
-    )
-    said = capsys.readouterr().out
-    assert said.startswith("Sequential: On the A100 SXM 40 GB")
+def test_a_healthy_model_and_a_context_where_nothing_is_written(module, session, tmp_path):
+    said = session(f"advise {module}:make_model --seconds 20 --steps 2 --context 50 --html a.html")
+    assert "\nSequential: On the A100 SXM 40 GB" in said
     assert "[computed]" in said
+    assert "What decoding takes is not known" in " ".join(said.split())
+    assert said.endswith("=> 0")
     assert "<h1>Sequential: On the A100" in (tmp_path / "a.html").read_text("utf-8")
 
 
-def test_a_model_to_be_mended_and_a_batch_made_beside_it(module, capsys):
-    assert main(["advise", f"{module}:overflowing", "--gpu", "T4", "--seconds", "20", "--steps", "2"]) == 1
-    assert "`1` needs an island of fp32" in capsys.readouterr().out
+def test_a_model_to_be_mended_and_a_batch_made_beside_it(module, session):
+    said = session(f"advise {module}:overflowing --gpu T4 --seconds 20 --steps 2")
+    assert "`1` needs an island of fp32" in said
+    assert said.endswith("=> 1")
 
 
-@pytest.mark.parametrize(
-    ("maker", "words"),
-    [
-        ("{}", "names no function: write my_module:make_model"),
-        ("{}:nothing", "has no 'nothing'; it has"),
-        ("{}.py:make_model", "write the module, not the file"),
-        ("no_such_module:make", "there is no module 'no_such_module'"),
-        ("{}:number", "returned int; a model would be right"),
-        ("{}:raising", "raised RuntimeError: no weights here"),
-        ("{}:LINES", "is no function that makes a model, but str"),
-    ],
+MAKERS = (
+    *("MODULE", "MODULE:nothing", "MODULE.py:make_model", "no_such_module:make", "MODULE:number"),
+    *("MODULE:raising", "MODULE:LINES", "MODULE:make_model --gpu 'RTX 1'"),
 )
-def test_what_cannot_be_used_gets_a_sentence(module, capsys, maker, words):
-    assert main(["advise", maker.format(module)]) == 2
-    captured = capsys.readouterr()
-    assert words in captured.err
-    assert captured.err.startswith("amp-lessons advise: ")
-    assert captured.out == ""
 
 
-def test_a_context_asks_what_decoding_takes_also_of_a_model_that_writes_nothing(module, capsys):
-    assert main(["advise", f"{module}:make_model", "--seconds", "20", "--steps", "1", "--context", "50"]) == 0
-    assert "What decoding takes is not known" in " ".join(capsys.readouterr().out.split())
-
-
-def test_an_unknown_gpu(module, capsys):
-    assert main(["advise", f"{module}:make_model", "--gpu", "RTX 1"]) == 2
-    assert "there are T4" in capsys.readouterr().err
+def test_what_cannot_be_used_gets_a_sentence(module, session, golden):
+    told = session(*(f"advise {each.replace('MODULE', module)}" for each in MAKERS))
+    golden("advise.txt", told.replace(module, "MODULE"))

@@ -57,27 +57,15 @@ def meetings(tmp_path, monkeypatch):
     assert list(folder.glob("amp-lessons-*")) == []
 
 
-def environment(rank):
-    names = {"RANK": rank, "LOCAL_RANK": rank, "WORLD_SIZE": 2, "LOCAL_WORLD_SIZE": 2}
-    names["MASTER_PORT"] = free_port()
-    return {**os.environ, **{n: str(v) for n, v in names.items()}, "MASTER_ADDR": "127.0.0.1"}
-
-
 def on_two_ranks(folder, *command):
     """Start both ranks as ``torchrun`` does; return their exit statuses, outputs and errors, by rank."""
     (folder / "script.py").write_text(TRAINING)
-    of_both = environment(0)
-    started = [
-        subprocess.Popen(
-            [sys.executable, *map(str, command)],
-            cwd=folder,
-            env={**of_both, "RANK": str(rank), "LOCAL_RANK": str(rank)},
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-        )
-        for rank in range(2)
-    ]
+    address = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": f"{free_port()}"}
+    of_both = {**os.environ, **address, "WORLD_SIZE": "2", "LOCAL_WORLD_SIZE": "2"}
+    words = [sys.executable, *map(str, command)]
+    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
+    ranks = ({"RANK": f"{rank}", "LOCAL_RANK": f"{rank}"} for rank in range(2))
+    started = [subprocess.Popen(words, cwd=folder, env=of_both | rank, **pipes) for rank in ranks]
     outputs = [each.communicate(timeout=100) for each in started]
     return [each.returncode for each in started], *zip(*outputs, strict=True)
 
@@ -91,20 +79,14 @@ def test_under_torchrun_there_is_one_report_and_the_script_prints_what_it_prints
     statuses, plain, _ = on_two_ranks(tmp_path, "script.py", "pass")
     assert statuses == [0, 0]
     launcher = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", "2", *AUDIT]
-    done = subprocess.run(
-        [*launcher, "script.py", "--every", "2", *FILES, "--", "pass"],
-        cwd=tmp_path,
-        capture_output=True,
-        text=True,
-    )
+    words = [*launcher, "script.py", "--every", "2", *FILES, "--", "pass"]
+    done = subprocess.run(words, cwd=tmp_path, capture_output=True, text=True)
     assert done.returncode == 0
     assert done.stdout == plain[0]  # the weights, to the last bit
     assert done.stderr.count("Audit of script.py: no mistake seen in 5 optimizer steps of 2 ranks") == 1
     document = json.loads((tmp_path / "r.json").read_text("utf-8"))
-    assert [(each["rank"], each["steps"], each["ended"]) for each in document["ranks"]] == [
-        (0, 5, ""),
-        (1, 5, ""),
-    ]
+    ended = [(each["rank"], each["steps"], each["ended"]) for each in document["ranks"]]
+    assert ended == [(0, 5, ""), (1, 5, "")]
     assert "Ranks</h2>" in (tmp_path / "r.html").read_text("utf-8")
     lines = [json.loads(line) for line in (tmp_path / "r.jsonl").read_text("utf-8").splitlines()]
     assert [line["index"] for line in lines] == list(range(5)), "rank 0's, and nobody else's"
@@ -149,9 +131,12 @@ TORCHRUN = {"RANK": "5", "WORLD_SIZE": "8", "LOCAL_RANK": "1", "LOCAL_WORLD_SIZE
 
 
 def test_ranks_of_one_machine_meet_and_those_of_all_where_they_share_a_folder(tmp_path):
-    here = of_environment(TORCHRUN)
+    errors = "TORCHELASTIC_ERROR_FILE"
+    here = of_environment(TORCHRUN | {errors: "/logs/0/1/error.json"})
     assert (here.number, here.peers, here.others) == (5, (4, 5, 6, 7), (0, 1, 2, 3))
     assert not here.writes_files
+    beside = of_environment(TORCHRUN | {"RANK": "6", "LOCAL_RANK": "2", errors: "/logs/0/2/error.json"})
+    assert (beside.folder, beside.peers) == (here.folder, here.peers)
     everywhere = of_environment(TORCHRUN, tmp_path)
     assert (everywhere.peers, everywhere.others) == (tuple(range(8)), ())
     assert everywhere.folder.parent == tmp_path
@@ -169,16 +154,6 @@ def test_other_processes_are_no_ranks(variables):
 )
 def test_other_launches_and_attempts_meet_elsewhere(name, value):
     assert of_environment({**TORCHRUN, name: value}).folder != of_environment(TORCHRUN).folder
-
-
-def test_all_ranks_of_a_launch_meet_in_one_folder():
-    files = {
-        rank: {"RANK": f"{rank}", "TORCHELASTIC_ERROR_FILE": f"/logs/0/{rank}/error.json"} for rank in (5, 6)
-    }
-    five, six = (
-        of_environment({**TORCHRUN, "LOCAL_RANK": f"{rank - 4}", **own}) for rank, own in files.items()
-    )
-    assert (five.folder, five.peers) == (six.folder, six.peers)
 
 
 @pytest.fixture

@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-import re
 import sys
 from dataclasses import replace
 from pathlib import Path
@@ -49,7 +48,7 @@ HEALTHY_CPU = Facts(
 
 
 def smi(name, capability, driver, cuda):
-    return NvidiaSmi(driver=driver, cuda=cuda, names=(name,), capabilities=(capability,))
+    return NvidiaSmi(driver, cuda, (name,), (capability,))
 
 
 def with_build(cuda, obstacle, **facts):
@@ -58,27 +57,23 @@ def with_build(cuda, obstacle, **facts):
     return replace(HEALTHY_CPU, machine=machine, torch_cuda=cuda, obstacle=obstacle, **facts)
 
 
-def with_gpu(name, capability, bf16, warnings=()):
-    formats = devices.tensor_core_formats(capability, name)
-    machine = replace(
-        CPU_MACHINE,
-        gpu=Gpu(name, capability, 16384, 1, formats, bf16),
-        warnings=warnings,
-        torch_build="CUDA 13.0",
-    )
-    return replace(HEALTHY_CPU, machine=machine, torch_cuda=(13, 0), obstacle=None)
+def with_gpu(name, capability, bf16, warnings=(), **facts):
+    gpu = Gpu(name, capability, 16384, 1, devices.tensor_core_formats(capability, name), bf16)
+    machine = replace(CPU_MACHINE, gpu=gpu, warnings=warnings, torch_build="CUDA 13.0")
+    return replace(HEALTHY_CPU, machine=machine, torch_cuda=(13, 0), obstacle=None, **facts)
 
 
+HEALTHY_GPU = with_gpu("NVIDIA H100", (9, 0), "native", recorded_on=("AMD EPYC", "NVIDIA H100"))
 TOO_OLD_DRIVER = "The NVIDIA driver on your system is too old (found version 12020)"
 NO_KERNEL = "CUDA error: no kernel image is available for execution on the device"
 
 A100 = smi("NVIDIA A100", (8, 0), "580.65.06", (13, 0))
+SLOW = replace(FAST_CPU, fp16="fallback")
+UNKNOWN_ERROR = "CUDA unknown error - this may be due to an incorrectly set up environment"
 MISMATCH = "Failed to initialize NVML: Driver/library version mismatch"
 # Facts of a machine; `golden/doctor.txt` has what is said of each.
 CASES = {
-    "CPU-only build beside a GPU": replace(
-        HEALTHY_CPU, nvidia_smi=smi("Tesla T4", (7, 5), "580.65.06", (13, 0))
-    ),
+    "CPU-only build beside a GPU": replace(HEALTHY_CPU, nvidia_smi=A100),
     # The least new of the 12.x builds, which CUDA's minor version compatibility runs.
     "CPU-only build beside a GPU with a driver of the generation before": replace(
         HEALTHY_CPU, nvidia_smi=smi("NVIDIA A100", (8, 0), "550.54.14", (12, 4))
@@ -102,10 +97,7 @@ CASES = {
         (13, 0), "No CUDA GPUs are available", nvidia_smi=A100, visible_devices=""
     ),
     "GPU that ought to work and does not": with_build(
-        (13, 0),
-        "CUDA unknown error - this may be due to an incorrectly set up environment",
-        nvidia_smi=A100,
-        visible_devices="0",
+        (13, 0), UNKNOWN_ERROR, nvidia_smi=A100, visible_devices="0"
     ),
     "driver that nvidia-smi cannot reach": with_build(
         (13, 0), "Found no NVIDIA driver on your system", nvidia_smi=NvidiaSmi(complaint=MISMATCH)
@@ -113,16 +105,15 @@ CASES = {
     "no GPU at all": HEALTHY_CPU,
     "nvidia-smi without a GPU": replace(HEALTHY_CPU, nvidia_smi=NvidiaSmi(driver="580.65.06", cuda=(13, 0))),
     "T4": with_gpu("Tesla T4", (7, 5), "emulated", ("Tesla T4 only emulates bf16.",)),
-    "GPU without tensor cores": with_gpu(
-        "Tesla P100", (6, 0), "emulated", ("Tesla P100 has no tensor cores.",)
-    ),
-    "old Python": replace(with_gpu("NVIDIA A100", (8, 0), "native"), python=(3, 9, 18)),
-    "old PyTorch": replace(with_gpu("NVIDIA A100", (8, 0), "native"), torch=(2, 8, 0)),
-    "no JupyterLab": replace(with_gpu("NVIDIA A100", (8, 0), "native"), jupyterlab=False),
+    "GPU without tensor cores": with_gpu("Tesla P100", (6, 0), "emulated", ("P100 has no tensor cores.",)),
+    "old Python": with_gpu("NVIDIA A100", (8, 0), "native", python=(3, 9, 18)),
+    "old PyTorch": with_gpu("NVIDIA A100", (8, 0), "native", torch=(2, 8, 0)),
+    "no JupyterLab": with_gpu("NVIDIA A100", (8, 0), "native", jupyterlab=False),
+    "several problems and a note": replace(HEALTHY_CPU, python=(3, 9), jupyterlab=False),
     "an Apple GPU beside the CPU": replace(HEALTHY_CPU, apple_gpu=True),
-    "slow fp16 on a CPU": replace(
-        HEALTHY_CPU, machine=replace(CPU_MACHINE, cpu=replace(FAST_CPU, fp16="fallback"))
-    ),
+    "slow fp16 on a CPU": replace(HEALTHY_CPU, machine=replace(CPU_MACHINE, cpu=SLOW)),
+    "slow fp16 on a CPU beside a GPU": replace(HEALTHY_GPU, machine=replace(HEALTHY_GPU.machine, cpu=SLOW)),
+    "all there is": HEALTHY_GPU,
 }
 
 
@@ -132,23 +123,19 @@ def test_each_case_is_named_with_its_cure(golden):
         told.append(f"--- {name}")
         for symptom in diagnose(facts):
             told += [f"{symptom.severity}: {symptom.message}", f"cure: {symptom.cure}"]
-    text = "\n".join(told)
-    golden("doctor.txt", text.replace(f"{Path(sys.executable)}", "python"))
+    golden("doctor.txt", "\n".join(told).replace(sys.executable, "python"))
 
 
-def test_nothing_is_found_on_a_machine_with_all_there_is():
-    assert diagnose(with_gpu("NVIDIA H100", (9, 0), "native")) == []
+WHOLE = {"no GPU at all": 0, "T4": 0, "no JupyterLab": 1, "all there is": 0}  # exit statuses
 
 
-def test_slow_fp16_of_a_cpu_is_nothing_beside_a_gpu():
-    beside_a_gpu = with_gpu("NVIDIA H100", (9, 0), "native")
-    slow = replace(beside_a_gpu.machine, cpu=replace(FAST_CPU, fp16="fallback"))
-    assert diagnose(replace(beside_a_gpu, machine=slow)) == []
-
-
-def test_problems_come_before_notes():
-    facts = replace(HEALTHY_CPU, jupyterlab=False, python=(3, 9))
-    assert [symptom.severity for symptom in diagnose(facts)] == ["problem", "problem", "note"]
+def test_a_whole_examination(monkeypatch, session, golden):
+    told = []
+    for case, status in WHOLE.items():
+        monkeypatch.setattr(doctor, "gather", lambda case=case: CASES[case])
+        told.append(session("doctor"))
+        assert told[-1].endswith(f"=> {status}")
+    golden("doctor_whole.txt", "\n\n".join(told).replace(sys.executable, "python"))
 
 
 @pytest.mark.parametrize(
@@ -184,29 +171,16 @@ Sun Jun  7 08:16:57 2026
 LISTING = "GPU 0: Tesla T4 (UUID: GPU-1f2e)\nGPU 1: NVIDIA H100 80GB HBM3 (UUID: GPU-77aa)\n"
 
 
-def test_nvidia_smi_of_today_is_read():
-    assert parse_nvidia_smi(BANNER, LISTING, "7.5\n9.0\n") == NvidiaSmi(
-        driver="550.54.14",
-        cuda=(12, 4),
-        names=("Tesla T4", "NVIDIA H100 80GB HBM3"),
-        capabilities=((7, 5), (9, 0)),
-    )
-
-
-def test_nvidia_smi_of_driver_610_is_read():
-    parsed = parse_nvidia_smi(NEW_BANNER, LISTING, "7.5\n9.0\n")
-    assert (parsed.driver, parsed.cuda, parsed.complaint) == ("610.43.02", (13, 3), "")
-
-
-def test_an_old_driver_that_does_not_tell_the_capability_is_read():
-    assert parse_nvidia_smi(BANNER, LISTING, 'Field "compute_cap" is not a valid field.').capabilities == ()
-
-
-def test_nvidia_smi_that_cannot_reach_the_driver_is_quoted():
-    said = "Failed to initialize NVML: Driver/library version mismatch\nNVML library version: 550.54\n"
-    assert parse_nvidia_smi(said, said, said) == NvidiaSmi(
-        complaint="Failed to initialize NVML: Driver/library version mismatch"
-    )
+def test_what_nvidia_smi_says_is_read_in_old_and_new_words_and_quoted_where_it_reaches_no_driver():
+    names, both = ("Tesla T4", "NVIDIA H100 80GB HBM3"), ((7, 5), (9, 0))
+    old = NvidiaSmi("550.54.14", (12, 4), names, both)
+    assert parse_nvidia_smi(BANNER, LISTING, "7.5\n9.0\n") == old
+    unknown = 'Field "compute_cap" is not a valid field.'
+    assert parse_nvidia_smi(BANNER, LISTING, unknown) == replace(old, capabilities=())
+    new = NvidiaSmi("610.43.02", (13, 3), names, both)
+    assert parse_nvidia_smi(NEW_BANNER, LISTING, "7.5\n9.0\n") == new
+    said = f"{MISMATCH}\nNVML library version: 550.54\n"
+    assert parse_nvidia_smi(said, said, said) == NvidiaSmi(complaint=MISMATCH)
 
 
 @pytest.mark.parametrize(
@@ -221,6 +195,7 @@ def test_this_machine_gives_facts():
     facts = gather()
     assert facts.machine == devices.describe()
     assert facts.torch == parse_version(torch.__version__)
+    assert set(facts.recorded_on) == {recording.setup.device for recording in bench.recordings()}
     assert all(kernel in range(30, 200) for kernels in facts.published_builds.values() for kernel in kernels)
     assert bool(facts.published_builds) == hasattr(torch.cuda, "PYTORCH_RELEASES_CODE_CC")
 
@@ -232,38 +207,3 @@ def test_the_oldest_versions_are_those_of_the_package():
     assert SpecifierSet(project["requires-python"]) == SpecifierSet(
         f">={devices.dotted(doctor.OLDEST_PYTHON)}"
     )
-
-
-@pytest.mark.parametrize(("case", "status"), [("no GPU at all", 0), ("T4", 0), ("no JupyterLab", 1)])
-def test_the_exit_status_says_whether_anything_is_broken(monkeypatch, capsys, case, status):
-    facts = CASES[case]
-    monkeypatch.setattr(doctor, "gather", lambda: facts)
-    assert doctor.run(None) == status
-    printed = capsys.readouterr().out
-    (symptom,) = diagnose(facts)
-    assert symptom.message in printed
-    assert symptom.cure in printed
-    missing = re.search(r"What is missing\n(.*?)\n\n", printed, re.DOTALL)[1]
-    assert (missing.strip() == "Nothing.") == (status == 0)
-
-
-def test_the_report_tells_tf32_apart_from_its_setting():
-    ampere = with_gpu("NVIDIA A100", (8, 0), "native")
-    assert dict(doctor.machine_rows(ampere))["TF32"] == "off for matrix products, on for convolutions"
-    assert dict(doctor.machine_rows(HEALTHY_CPU))["TF32"].startswith("this device has none")
-
-
-def test_only_what_was_recorded_is_announced():
-    assert "recorded" not in dict(doctor.outlook(HEALTHY_CPU))
-    found = doctor.outlook(replace(HEALTHY_CPU, recorded_on=("AMD EPYC", "NVIDIA H100")))
-    assert dict(found)["recorded"] == "training steps of well-known models on AMD EPYC, NVIDIA H100"
-
-
-def test_the_recordings_are_those_that_the_lessons_show():
-    assert set(gather().recorded_on) == {recording.setup.device for recording in bench.recordings()}
-
-
-def test_what_is_measured_is_measured_on_the_gpu_if_there_is_one():
-    hopper = with_gpu("NVIDIA H100", (9, 0), "native")
-    assert dict(doctor.outlook(hopper))["measured here"].endswith("on this GPU")
-    assert dict(doctor.outlook(HEALTHY_CPU))["measured here"].endswith("on this CPU")

@@ -9,55 +9,23 @@ import sys
 import pytest
 import torch
 
-from amp_lessons.cli import cli
+
+def test_codes_and_what_is_not_known(session, golden):
+    """A code of a finding, one that only a check can see, one of a single exercise, an exercise; no code."""
+    codes = ("clip_before_unscale", "wrong_autocast_dtype", "other_labels", "two_optimizers")
+    golden("explain.txt", session(*(f"explain {each}" for each in (*codes, "the printer is on fire"))))
 
 
-def test_the_code_of_a_finding_is_explained(capsys):
-    assert cli.main(["explain", "clip_before_unscale"]) == 0
-    printed = capsys.readouterr().out
-    assert printed.startswith("clip_before_unscale: ")
-    assert "cure: call scaler.unscale_(optimizer) before you clip" in printed
-    assert "lesson: 04 explains it" in printed
-
-
-def test_a_finding_that_only_a_check_can_see_says_why(capsys):
-    assert cli.main(["explain", "wrong_autocast_dtype"]) == 0
-    assert "an audit does not: an audit gives it by another code" in capsys.readouterr().out
-
-
-def test_the_code_of_a_single_exercise_is_explained_by_its_report(capsys):
-    assert cli.main(["explain", "other_labels"]) == 0
-    assert "a code of an exercise's check; its report says" in capsys.readouterr().out
-    assert cli.main(["explain", "two_optimizers"]) == 1
-
-
-def refused() -> str:
-    """Have PyTorch refuse a product of two dtypes; return what it says."""
+def test_what_pytorch_says_is_explained_quoted_or_not_and_in_its_whole_traceback(session, monkeypatch):
     with pytest.raises(RuntimeError) as error:
         torch.nn.Linear(2, 2)(torch.ones(1, 2, dtype=torch.float16))
-    return str(error.value)
-
-
-def test_what_pytorch_says_is_explained_in_one_argument_or_unquoted(capsys):
-    assert cli.main(["explain", refused()]) == 0
-    quoted = capsys.readouterr().out
+    _, _, quoted = session(f"explain '{error.value}'").partition("\n")
     assert "lesson: 02 explains it" in quoted
-    assert cli.main(["explain", *refused().split(" ")]) == 0
-    assert capsys.readouterr().out == quoted
-
-
-def test_a_whole_traceback_is_read_from_standard_input(capsys, monkeypatch):
-    traceback = f'Traceback (most recent call last):\n  File "t.py", line 1\nRuntimeError: {refused()}\n'
+    assert quoted.endswith("=> 0")
+    assert session(f"explain {error.value}").endswith(quoted)
+    traceback = f'Traceback (most recent call last):\n  File "t.py", line 1\nRuntimeError: {error.value}\n'
     monkeypatch.setattr(sys, "stdin", io.StringIO(traceback))
-    assert cli.main(["explain", "-"]) == 0
-    printed = capsys.readouterr().out
-    assert printed.startswith("RuntimeError: ")
-    assert "cure:" in printed
-
-
-def test_what_is_not_known_says_how_to_go_on(capsys):
-    assert cli.main(["explain", "the printer is on fire"]) == 1
-    assert "enabled=False" in capsys.readouterr().out
+    assert session("explain -").endswith(f"\nRuntimeError: {quoted}")
 
 
 def test_a_code_is_explained_without_pytorch():

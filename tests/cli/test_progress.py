@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import argparse
 import csv
 import json
 import subprocess
@@ -11,17 +10,10 @@ import sys
 import pytest
 
 from amp_lessons import exercises, quizzes
-from amp_lessons.cli import progress as command
 from amp_lessons.course import progress
 from amp_lessons.course.lessons import shipped
 from amp_lessons.course.routes.catalogue import ROUTES
 from tests.course.keep import keep
-
-
-def call(*words):
-    parser = argparse.ArgumentParser()
-    command.add_arguments(parser)
-    return command.run(parser.parse_args(words))
 
 
 @pytest.fixture
@@ -30,12 +22,20 @@ def solved():
     keep("record_try", "decode_bits", True)
 
 
-def test_shows_what_is_solved_and_where_it_is_kept(solved, capsys):
-    assert call() == 0
-    out = capsys.readouterr().out
+def test_shows_what_was_solved_answered_and_read_and_where_that_is_kept(solved, session):
+    of_start, of_scaling = quizzes.of_lesson("00"), quizzes.of_lesson("03")
+    every = len(quizzes.questions())
+    assert f"0 of {every} questions answered.\n" in session("progress")
+    for question, right in ((of_scaling[0], True), (of_scaling[1], False), (of_start[0], True)):
+        keep("answer", question.id, right)
+    keep("end_core", "00")
+    out = session("progress")
     assert f"1 of {len(exercises.catalog())} exercises solved\n" in out
     assert "2 tries" in out
-    assert str(progress.path()) in out
+    assert "kept in HERE/progress/progress.json" in out
+    assert f"1 of {len(shipped.heads())} cores done" in out
+    assert f"3 of {every} questions answered, 2 of them right at the first answer: " in out
+    assert f"1 of {len(of_start)} in lesson 00 · Start here and 2 of {len(of_scaling)} in" in out
 
 
 def test_it_comes_without_pytorch():
@@ -44,137 +44,95 @@ def test_it_comes_without_pytorch():
     subprocess.run([sys.executable, "-c", shown], check=True, capture_output=True)
 
 
-def test_says_how_many_questions_were_answered(capsys):
-    asked = [each.id for each in quizzes.of_lesson("03")]
-    every = len(quizzes.questions())
-    assert call() == 0
-    assert f"0 of {every} questions answered.\n" in capsys.readouterr().out
-    for id, right in ((asked[0], True), (asked[1], False), (quizzes.of_lesson("00")[0].id, True)):
-        keep("answer", id, right)
-    assert call() == 0
-    out = capsys.readouterr().out
-    assert f"3 of {every} questions answered, 2 of them right at the first answer: " in out
-    assert f"1 of {len(quizzes.of_lesson('00'))} in lesson 00 · Start here and 2 of {len(asked)} in" in out
-
-
-def test_shows_cores_that_were_done_and_the_next_step_on_each_route(capsys):
+def test_shows_the_next_step_on_each_route(session):
     keep("end_core", "00")
-    assert call() == 0
-    assert f"1 of {len(shipped.heads())} cores done" in capsys.readouterr().out
-    assert call("--routes") == 0
-    out = capsys.readouterr().out
-    assert [line for line in out.splitlines() if line.startswith("I have an evening, to use")]
+    out = session("progress --routes")
+    assert "\nI have an evening, to use" in out
     assert "Next on “I have an evening”: lesson 03, Loss scaling (" in out
     assert out.count("  Next on “") == len(ROUTES)
 
 
-def test_exports_csv_and_json(solved, tmp_path, capsys):
-    assert call("--csv", str(tmp_path / "p.csv")) == 0
+def test_exports_csv_and_json(solved, tmp_path, session):
+    session(f"progress --csv {tmp_path / 'p.csv'}")
     with open(tmp_path / "p.csv") as file:
         (row,) = csv.DictReader(file)
     assert row["exercise"] == "decode_bits"
-    capsys.readouterr()
-    assert call("--json", "-") == 0
-    assert json.loads(capsys.readouterr().out)["decode_bits"]["tries"] == 2
+    shown = session("progress --json -").partition("\n")[2].rpartition("=>")[0]
+    assert json.loads(shown)["decode_bits"]["tries"] == 2
 
 
-@pytest.mark.parametrize(("answer", "left"), [("n", 1), ("", 1), ("yes", 0), ("Y", 0)])
-def test_reset_asks_first(solved, monkeypatch, capsys, answer, left):
-    asked = []
-    monkeypatch.setattr("builtins.input", lambda question: asked.append(question) or answer)
-    assert call("--reset") == (1 if left else 0)
-    assert "cannot be undone" in asked[0]
+@pytest.mark.parametrize(("answer", "left"), [("n", 1), ("", 1), (None, 1), ("yes", 0), ("Y", 0)])
+def test_reset_asks_first(solved, monkeypatch, session, answer, left):
+    def asked(question):
+        assert "cannot be undone" in question
+        if answer is None:  # there is nobody
+            raise EOFError
+        return answer
+
+    monkeypatch.setattr("builtins.input", asked)
+    assert session("progress --reset").endswith(f"=> {left}")
     assert len(progress.read().records) == left
 
 
-def test_reset_without_anyone_to_ask_changes_nothing(solved, monkeypatch, capsys):
-    def nobody(question):
-        raise EOFError
-
-    monkeypatch.setattr("builtins.input", nobody)
-    assert call("--reset") == 1
-    assert progress.read().of("decode_bits").solved
-
-
-def test_reset_of_one_exercise_when_told_yes(solved, capsys):
-    keep("record_try", "loss_scaler", True)
-    assert call("--reset", "decode_bits", "--yes") == 0
-    assert set(progress.read().records) == {"loss_scaler"}
-    assert call("--reset", "unknown", "--yes") == 1
-    assert "nothing is recorded for 'unknown'" in capsys.readouterr().err
-
-
-def test_an_exercise_may_be_named_by_its_title_or_by_how_it_begins(capsys):
+def test_an_exercise_may_be_named_by_its_title_or_by_how_it_begins(solved, session):
     title = exercises.shelf.find("loss_scaler").title
     for name in (title, title.upper(), title[:8], "loss_sc"):
         keep("record_try", "loss_scaler", True)
-        assert call("--reset", name, "--yes") == 0
-        assert f'forgot the record of "{title}" (loss_scaler)' in capsys.readouterr().out
-        assert progress.read().records == {}
+        said = session(f'progress --reset "{name}" --yes')
+        assert f'forgot the record of "{title}" (loss_scaler)' in said
+        assert set(progress.read().records) == {"decode_bits"}
+    assert "nothing is recorded for 'unknown'" in session("progress --reset unknown --yes")
 
 
-def test_a_beginning_that_several_share_forgets_nothing(capsys):
+def test_a_beginning_that_several_share_forgets_nothing(session):
     for each in ("heal_snail", "heal_standstill", "no_longer_there"):
         keep("record_try", each, True)
-    assert call("--reset", "heal", "--yes") == 1
-    said = capsys.readouterr().err
+    said = session("progress --reset heal --yes")
     assert "write more of it" in said
     for each in ("heal_snail", "heal_standstill"):
         assert f'"{exercises.shelf.find(each).title}" ({each})' in said
     assert "no_longer_there" not in said
+    assert said.endswith("=> 1")
     assert len(progress.read().records) == 3
-    assert call("--reset", "no_longer", "--yes") == 0
-
-
-def test_trouble_is_told_in_words(monkeypatch, tmp_path, capsys):
-    (tmp_path / "progress").mkdir()
-    progress.path().write_text('{"schema": 99, "exercises": {}}')
-    assert call() == 1
-    assert "newer version" in capsys.readouterr().err
+    assert session("progress --reset no_longer --yes").endswith("=> 0")
 
 
 @pytest.fixture
-def damaged(progress_home):
+def written(progress_home):
+    """Write the file that progress is kept in."""
     progress_home.mkdir()
-    progress.path().write_text("garbage")
+    return progress.path().write_text
 
 
-@pytest.mark.parametrize(("words", "status"), [(("--csv", "-"), 0), (("--json", "-"), 0)])
-def test_an_export_tells_of_a_damaged_file_beside_what_it_exports(damaged, capsys, words, status):
-    assert call(*words) == status
-    printed = capsys.readouterr()
-    (file,) = progress.damaged_files()
-    assert str(file) in printed.err
-    assert printed.out == (progress.Learner().as_csv() if "--csv" in words else "{}\n")
+def test_trouble_is_told_in_words(written, session, monkeypatch):
+    written('{"schema": 99, "exercises": {}}')
+    said = session("progress")
+    assert "newer version" in said
+    assert said.endswith("=> 1")
+    monkeypatch.setenv("AMP_LESSONS_HOME", str(progress.path()))
+    assert "is a file" in session("progress")
 
 
-@pytest.mark.parametrize("words", [("--reset", "--yes"), ("--reset", "decode_bits", "--yes")])
-def test_a_reset_tells_of_a_damaged_file(damaged, capsys, words):
-    call(*words)
-    (file,) = progress.damaged_files()
-    assert str(file) in capsys.readouterr().err
-
-
-def test_damaged_files_are_shown_once_until_they_are_gone(damaged, capsys):
-    for _ in range(2):
-        assert call() == 0
-        (file,) = progress.damaged_files()
-        assert capsys.readouterr().out.count(str(file)) == 1
-    file.unlink()
-    call()
-    assert "set aside" not in capsys.readouterr().out
-
-
-def test_progress_that_can_only_be_read_is_shown(progress_home, capsys):
-    progress_home.mkdir()
+def test_progress_that_can_only_be_read_is_shown(written, progress_home, session):
+    written('{"schema": 1, "exercises": {"decode_bits": {"tries": 7}}}')
     (progress_home / "progress.lock").mkdir()
-    progress.path().write_text('{"schema": 1, "exercises": {"decode_bits": {"tries": 7}}}')
-    assert call() == 0
-    assert "7 tries" in capsys.readouterr().out
+    assert "7 tries" in session("progress")
 
 
-def test_a_home_that_is_a_file_is_trouble(monkeypatch, tmp_path, capsys):
-    (tmp_path / "file").write_text("")
-    monkeypatch.setenv("AMP_LESSONS_HOME", str(tmp_path / "file"))
-    assert call() == 1
-    assert "is a file" in capsys.readouterr().err
+@pytest.mark.parametrize("words", ["--csv -", "--json -", "--reset --yes", "--reset decode_bits --yes"])
+def test_a_damaged_file_is_told_of_beside_an_export_and_a_reset(written, session, words):
+    written("garbage")
+    said = session(f"progress {words}")
+    (file,) = progress.damaged_files()
+    assert file.name in said
+    assert ("--reset" in words) or (progress.Learner().as_csv() if "--csv" in words else "{}\n") in said
+
+
+def test_damaged_files_are_shown_once_until_they_are_gone(written, session):
+    written("garbage")
+    for _ in range(2):
+        said = session("progress")
+        (file,) = progress.damaged_files()
+        assert said.count(file.name) == 1
+    file.unlink()
+    assert "set aside" not in session("progress")

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import socket
+from dataclasses import replace
 
 import pytest
 
 from amp_lessons.cli.lab import surroundings
-from amp_lessons.cli.lab.surroundings import Surroundings, free_port, look, start, tunnel
+from amp_lessons.cli.lab.surroundings import Surroundings, free_port, look, start
 
 OVER_SSH = Surroundings(ssh=("203.0.113.5", "50000", "10.0.0.7", "22"), user="ada")
 
@@ -21,15 +22,26 @@ def taken():
         yield listening.getsockname()[1]
 
 
-def started(here, port=0, ip="localhost", no_browser=False):
-    return start(here, port or free_port(20_000), ip, no_browser=no_browser)
+MACHINES = {
+    "one's own": (Surroundings(), "localhost"),
+    "one's own, where one is root": (Surroundings(root=True), "localhost"),
+    "one's own, where one is root and lets others in": (Surroundings(root=True), "0.0.0.0"),
+    "one behind ssh": (OVER_SSH, "localhost"),
+    "one behind ssh on another port": (replace(OVER_SSH, ssh=(*OVER_SSH.ssh[:3], "2222")), "localhost"),
+    "a container": (Surroundings(container=True), "localhost"),
+    "a container that can be reached": (Surroundings(container=True), "0.0.0.0"),
+    "one without a screen": (Surroundings(screen=False), "localhost"),
+    "one whose home is only read": (Surroundings(home_writable=False), "localhost"),
+}
 
 
-def test_on_ones_own_machine_nothing_is_said():
-    made = started(Surroundings())
-    assert made.sentences == ()
-    assert made.environment == {}
-    assert [option.split("=")[0] for option in made.options] == ["--port", "--ServerApp.ip"]
+def test_a_machine_has_its_options_and_sentences(golden, monkeypatch):
+    monkeypatch.setattr(surroundings, "free_port", lambda port: port)
+    told = []
+    for name, (here, ip) in MACHINES.items():
+        made = start(here, 8888, ip, no_browser=False)
+        told += [f"--- {name}", " ".join(made.options), *made.sentences, *made.environment]
+    golden("surroundings.txt", "\n".join(told))
 
 
 def test_a_port_that_is_taken_gives_way_to_the_next(taken):
@@ -47,47 +59,6 @@ def test_where_no_port_is_free_that_is_said(taken, monkeypatch):
         free_port(taken)
     with pytest.raises(OSError, match="no port"):
         free_port(99_999)
-
-
-def test_root_is_let_in_and_told_why_that_is_safe():
-    made = started(Surroundings(root=True))
-    assert "--allow-root" in made.options
-    assert "--ServerApp.ip=localhost" in made.options
-    assert "localhost alone and asks for a token" in made.sentences[0]
-
-
-def test_root_who_lets_other_machines_in_is_told_what_that_means():
-    made = started(Surroundings(root=True), ip="0.0.0.0")
-    assert "--ServerApp.ip=0.0.0.0" in made.options
-    assert "whoever has the token can do anything" in made.sentences[0]
-    assert "alone" not in made.sentences[0]
-
-
-def test_over_ssh_the_tunnel_is_told_and_no_browser_opens_there():
-    made = started(OVER_SSH, port=(port := free_port(21_000)))
-    assert "--no-browser" in made.options
-    assert f"`ssh -N -L {port}:localhost:{port} ada@10.0.0.7`" in made.sentences[0]
-
-
-def test_the_tunnel_takes_the_port_that_ssh_came_in_by():
-    here = Surroundings(ssh=("203.0.113.5", "50000", "10.0.0.7", "2222"), user="ada")
-    assert tunnel(here, 8888) == "ssh -N -L 8888:localhost:8888 -p 2222 ada@10.0.0.7"
-
-
-def test_a_container_is_told_how_to_be_reached_unless_it_is():
-    assert "docker run -p" in started(Surroundings(container=True)).sentences[0]
-    assert started(Surroundings(container=True), ip="0.0.0.0").sentences == ()
-
-
-@pytest.mark.parametrize(("screen", "no_browser"), [(True, False), (False, True)])
-def test_a_browser_opens_where_there_is_a_screen(screen, no_browser):
-    assert ("--no-browser" in started(Surroundings(screen=screen)).options) is no_browser
-
-
-def test_a_home_that_cannot_be_written_to_is_replaced_for_jupyter():
-    made = started(Surroundings(home_writable=False))
-    assert {"JUPYTER_RUNTIME_DIR", "JUPYTERLAB_WORKSPACES_DIR", "IPYTHONDIR"} <= made.environment.keys()
-    assert made.sentences == (surroundings.NO_HOME,)
 
 
 def test_this_machine_is_looked_at(monkeypatch):

@@ -315,9 +315,7 @@ def _only_in(one: Recording, other: Recording, which: str) -> Iterator[str]:
     theirs = {call.module for call in other.calls}
     only = [name for name in dict.fromkeys(call.module for call in one.calls) if name not in theirs]
     if only and theirs:
-        named = ", ".join(f"`{name}`" for name in only[:_NAMED])
-        more = f" and {len(only) - _NAMED} more" if len(only) > _NAMED else ""
-        yield f"only the {which} run has {named}{more}"
+        yield f"only the {which} run has {report.some([f'`{name}`' for name in only], _NAMED)}"
 
 
 def _explained_up_to(event: Event, first_step: int, gain: float) -> float:

@@ -58,9 +58,14 @@ class Event:
 Key = tuple[int, str, int]
 
 
-def calls_of(recording: Recording) -> dict[Key, tuple[int, Call]]:
-    """Return the calls of a recording with their numbers, by step, module and number in the step."""
-    return {(each.step, each.module, each.number): (i, each) for i, each in enumerate(recording.calls)}
+def key_of(call: Call) -> Key:
+    """Return what a call has in common with that of another run: step, module and number in the step."""
+    return call.step, call.module, call.number
+
+
+def calls_of(recording: Recording) -> dict[Key, Call]:
+    """Return the calls of a recording by their keys."""
+    return {key_of(call): call for call in recording.calls}
 
 
 def shared_formats(one: Recording, other: Recording) -> dict[int, list[str]]:
@@ -68,9 +73,8 @@ def shared_formats(one: Recording, other: Recording) -> dict[int, list[str]]:
     theirs = calls_of(other)
     formats: dict[int, list[str]] = {}
     for call in one.calls:
-        match = theirs.get((call.step, call.module, call.number))
-        both = [call.format] if match is None else [call.format, match[1].format]
-        formats.setdefault(call.step, []).append(coarsest(both))
+        match = theirs.get(key_of(call), call)
+        formats.setdefault(call.step, []).append(coarsest([call.format, match.format]))
     return formats
 
 
@@ -92,9 +96,8 @@ class Pairs:
 
     def _pair(self, other: Recording, found: dict[int, int]) -> None:
         theirs = calls_of(other)
-        for key, (_, call) in calls_of(self.a).items():
-            if key in theirs:
-                match = theirs[key][1]
+        for key, call in calls_of(self.a).items():
+            if (match := theirs.get(key)) is not None:
                 for mine, its in ((call.inputs, match.inputs), (call.outputs, match.outputs)):
                     for slot in mine.keys() & its.keys():
                         found.setdefault(mine[slot], its[slot])
@@ -351,8 +354,7 @@ class Events:
 
     def in_b(self, call: Call) -> Call | None:
         """Return the second run's own of a call, None where it has none."""
-        match = self._theirs.get((call.step, call.module, call.number))
-        return None if match is None else match[1]
+        return self._theirs.get(key_of(call))
 
 
 def furthest(sources: Iterable[Apart]) -> Apart | None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
@@ -22,7 +22,7 @@ MODULES = "Modules, in the order of the forward pass"
 STEPS = "Steps"
 _MOST_MODULES = 12
 _MOST_STEPS = 10
-_MOST_WEIGHTS = 5
+_MOST_WEIGHTS, _MOST_OTHERS = 5, 4
 _LONGEST_NAME = 30
 _SHORT = {"float64": "fp64", "float32": "fp32", "float16": "fp16", "bfloat16": "bf16"}
 _UNDERFLOW = (
@@ -100,13 +100,18 @@ def _movement(moved: Movement) -> Iterator[str]:
     )
     still = moved.still_in_a if less == "first" else moved.still_in_b
     if still:
-        named = ", ".join(f"`{each}`" for each in still[:_MOST_WEIGHTS])
-        more_of_them = f" and {len(still) - _MOST_WEIGHTS} more" if len(still) > _MOST_WEIGHTS else ""
-        yield f"Exactly as they were in the {less} run: {named}{more_of_them}."
+        named = some([f"`{each}`" for each in still], _MOST_WEIGHTS)
+        yield f"Exactly as they were in the {less} run: {named}."
     yield (
         "Updates below half the distance to the next number of the weights' format are rounded away: "
         "`amp-lessons audit` of that run says which are lost. Other learning rates do the same."
     )
+
+
+def some(names: Sequence[str], most: int) -> str:
+    """Name the first of several, and count those that are left: "a, b and 3 more"."""
+    more = f" and {len(names) - most} more" if len(names) > most else ""
+    return f"{', '.join(names[:most])}{more}"
 
 
 def _partings(comparison: Comparison) -> Iterator[str]:
@@ -120,8 +125,7 @@ def _partings(comparison: Comparison) -> Iterator[str]:
     others = [each for each in comparison.worse if first is not None and each.module != first.module]
     names = list(dict.fromkeys(f"`{each.module}`" for each in others if each.step == others[0].step))
     if names:
-        more = f" and {counted(len(names) - 4, 'more')}".rstrip("s") if len(names) > 4 else ""
-        yield f"Differences of their own also have {', '.join(names[:4])}{more}."
+        yield f"Differences of their own also have {some(names, _MOST_OTHERS)}."
 
 
 def say(parting: Parting) -> str:
@@ -185,8 +189,7 @@ def _weights(comparison: Comparison) -> Iterator[str]:
     named = [f"`{each.what}` ({number(each.difference, 2)})" for each in comparison.parameters]
     step = comparison.parameters[0].step
     when = "before any step" if step == 0 else f"after step {step}"
-    more = f" and {len(named) - _MOST_WEIGHTS} more" if len(named) > _MOST_WEIGHTS else ""
-    yield f"{when[0].upper()}{when[1:]}: {', '.join(named[:_MOST_WEIGHTS])}{more}."
+    yield f"{when[0].upper()}{when[1:]}: {some(named, _MOST_WEIGHTS)}."
 
 
 def _how(comparison: Comparison) -> str:

@@ -32,9 +32,11 @@ def layer_step(
     of autocast, in which the gradients were computed at ``loss_scale``. At most one layer's gradients are
     copied, and only where they are still scaled.
     """
-    gradients = [_unscaled(p.grad, carried) for p in parameters if p.grad is not None]
+    gradients = [_dense(p.grad) for p in parameters if p.grad is not None]
     if not gradients:
         return None
+    if carried != 1.0:
+        gradients = [each.float() / carried for each in gradients]
     wanted = [(dtype, 1.0) for dtype in FORMATS.values()]
     in_use = used if used in FORMATS.values() and 0 < loss_scale < math.inf else None
     if in_use is not None and loss_scale != 1.0:
@@ -55,10 +57,9 @@ def layer_step(
     return seen
 
 
-def _unscaled(gradient: Tensor, carried: float) -> Tensor:
-    gradient = local(gradient).detach()
-    gradient = gradient.to_dense() if gradient.layout != torch.strided else gradient
-    return gradient if carried == 1.0 else gradient.float() / carried
+def _dense(tensor: Tensor) -> Tensor:
+    here = local(tensor).detach()
+    return here.to_dense() if here.layout != torch.strided else here
 
 
 def state_of(optimizer: torch.optim.Optimizer) -> Mapping[Any, Any]:
@@ -148,5 +149,4 @@ def _count_lost(some: _Some) -> Tensor:
 
 
 def _flat(tensor: Tensor) -> Tensor:
-    part = local(tensor).detach()
-    return (part.to_dense() if part.layout != torch.strided else part).reshape(-1)
+    return _dense(tensor).reshape(-1)

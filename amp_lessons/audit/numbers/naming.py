@@ -79,17 +79,21 @@ def _bare(name: str) -> str:
     return ".".join(part for part in name.split(".") if part not in _WRAPPERS)
 
 
-def _roots() -> Iterator[nn.Module]:
-    """Yield the living modules that are no part of another."""
-    # by type(), not isinstance: asking a proxy object for its class may run anybody's code
-    living = [each for each in gc.get_objects() if issubclass(type(each), nn.Module)]
-    parts = {id(child) for each in living for child in each._modules.values() if child is not None}
-    yield from (each for each in living if id(each) not in parts)
-
-
 def living_optimizers() -> list[torch.optim.Optimizer]:
     """Return the optimizers there are."""
-    return [each for each in gc.get_objects() if issubclass(type(each), torch.optim.Optimizer)]
+    return _living(torch.optim.Optimizer)
+
+
+def _living(kind: type) -> list[Any]:
+    # by type(), not isinstance: asking a proxy object for its class may run anybody's code
+    return [each for each in gc.get_objects() if issubclass(type(each), kind)]
+
+
+def _roots() -> Iterator[nn.Module]:
+    """Yield the living modules that are no part of another."""
+    modules = _living(nn.Module)
+    parts = {id(child) for each in modules for child in each._modules.values() if child is not None}
+    yield from (each for each in modules if id(each) not in parts)
 
 
 def is_compiled(model: nn.Module) -> bool:
@@ -131,10 +135,8 @@ def replicas() -> frozenset[int]:
     module = sys.modules.get("torch.nn.parallel.distributed")
     if module is None or not several_ranks():
         return frozenset()
-    wrapper = module.DistributedDataParallel
-    # by type(), not isinstance: asking a proxy object for its class may run anybody's code
-    living = [each for each in gc.get_objects() if issubclass(type(each), wrapper)]
-    return frozenset(id(parameter) for each in living for parameter in each.parameters())
+    wrapped = _living(module.DistributedDataParallel)
+    return frozenset(id(parameter) for each in wrapped for parameter in each.parameters())
 
 
 def is_sharded(parameters: Iterable[Tensor]) -> bool:

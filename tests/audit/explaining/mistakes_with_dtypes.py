@@ -10,20 +10,23 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 from torch._subclasses.fake_tensor import FakeTensorMode
+from torch.distributions import Normal
 
-from tests.audit.explaining.provoking import HALF, Mistake, X
+from tests.audit.explaining.provoking import HALF, Mistake, X, given
 
 F8 = torch.float8_e4m3fn
 SQUARE = torch.eye(4)
+EYES = SQUARE[None]
+CPU = {"device_type": "cpu"}
 
 
-def _autocast(enabled: bool = True) -> torch.autocast:
-    return torch.autocast("cpu", dtype=torch.bfloat16, enabled=enabled)
+def _autocast(dtype: torch.dtype = torch.bfloat16, enabled: bool = True) -> torch.autocast:
+    return torch.autocast("cpu", dtype=dtype, enabled=enabled)
 
 
-def _under_autocast(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
-    with _autocast():
-        return a @ b
+def _multiplied(under_autocast: bool) -> torch.Tensor:
+    with _autocast(enabled=under_autocast):
+        return SQUARE @ SQUARE.half()
 
 
 class _Product(torch.autograd.Function):
@@ -110,7 +113,9 @@ def _in_fp32(late: bool) -> None:
     weight.grad_dtype = torch.float32
 
 
-def _grouped(dtype: torch.dtype, of_weights: torch.dtype, **more: object) -> torch.Tensor:
+def _grouped(
+    dtype: torch.dtype = torch.bfloat16, of_weights: torch.dtype = torch.bfloat16, **more: object
+) -> torch.Tensor:
     """Multiply two groups of rows, each by its own matrix."""
     ends = torch.tensor([2, 4], dtype=torch.int32)
     rows, weights = torch.ones(4, 16), torch.ones(2, 16, 16)
@@ -137,210 +142,92 @@ def _sample(logits: torch.Tensor) -> None:
     torch.multinomial(logits.softmax(-1), 1)
 
 
-LOGITS = torch.tensor([0.0, 1e5])  # beyond fp16
+def _set_precision(name: str) -> None:
+    torch.backends.cuda.matmul.fp32_precision = name
+
+
+LOGITS, TINY = torch.tensor([0.0, 1e5]), torch.tensor(1e-9)  # beyond fp16
 
 AUTOCAST = (
-    Mistake(
-        "autocast_off_for_this_dtype",
-        lambda: torch.autocast("cpu", dtype=torch.float32),
-        lambda: torch.autocast("cpu", enabled=False),
-    ),
-    Mistake(
-        "unsafe_to_autocast",
-        lambda: _cuda_autocast(F.binary_cross_entropy),
-        lambda: _cuda_autocast(F.binary_cross_entropy_with_logits),
-    ),
+    given("autocast_off_for_this_dtype", _autocast, torch.float32, torch.bfloat16),
+    given("unsafe_to_autocast", _cuda_autocast, F.binary_cross_entropy, F.binary_cross_entropy_with_logits),
     Mistake("no_such_name_in_torch_amp", lambda: torch.amp.cuda, lambda: torch.amp.custom_fwd),
-    Mistake("autocast_device_unknown", lambda: torch.autocast("gpu"), lambda: torch.autocast("cpu")),
-    Mistake("autocast_device_unknown", lambda: torch.autocast("meta"), lambda: torch.autocast("cpu")),
-    Mistake(
-        "autocast_device_is_no_string",
-        lambda: torch.autocast(torch.device("cpu")),
-        lambda: torch.autocast(torch.device("cpu").type),
-    ),
-    Mistake(
-        "custom_function_without_device",
-        lambda: torch.amp.custom_fwd(lambda ctx: ctx),
-        lambda: torch.amp.custom_fwd(lambda ctx: ctx, device_type="cpu"),
-    ),
+    given("autocast_device_unknown", torch.autocast, "gpu", "cpu"),
+    given("autocast_device_unknown", torch.autocast, "meta", "cpu"),
+    given("autocast_device_is_no_string", torch.autocast, torch.device("cpu"), torch.device("cpu").type),
+    given("custom_function_without_device", lambda of: torch.amp.custom_fwd(id, **of), {}, CPU),
     Mistake("old_spelling", lambda: torch.cpu.amp.autocast(), lambda: torch.amp.autocast("cpu")),
     Mistake("old_spelling", lambda: torch.cpu.amp.GradScaler(), lambda: torch.amp.GradScaler("cpu")),
-    Mistake(
-        "old_spelling_with_a_device",
-        lambda: torch.cuda.amp.autocast(device_type="cuda"),
-        lambda: torch.amp.autocast(device_type="cpu"),
-    ),
-    Mistake(
-        "old_spelling_with_a_device",
-        lambda: torch.cuda.amp.GradScaler(device="cuda"),
-        lambda: torch.amp.GradScaler(device="cpu"),
-    ),
+    given("old_spelling_with_a_device", lambda amp: amp.autocast(**CPU), torch.cuda.amp, torch.amp),
+    given("old_spelling_with_a_device", lambda amp: amp.GradScaler(device="cpu"), torch.cuda.amp, torch.amp),
 )
 
 DTYPES = (
-    Mistake(
-        "product_of_two_dtypes",
-        lambda: SQUARE @ SQUARE.half(),
-        lambda: _under_autocast(SQUARE, SQUARE.half()),
-    ),
-    Mistake("product_of_two_dtypes", lambda: torch.einsum("ij,jk->ik", X, SQUARE.half()), lambda: X @ SQUARE),
-    Mistake(
-        "product_of_two_dtypes",
-        lambda: torch.addmm(SQUARE, SQUARE, SQUARE.half()),
-        lambda: torch.addmm(SQUARE, SQUARE, SQUARE.half().float()),
-    ),
-    Mistake("fp64_beside_fp32", lambda: X @ SQUARE.double(), lambda: X @ SQUARE.double().float()),
-    Mistake("fp64_beside_fp32", lambda: nn.Linear(4, 4)(X.double()), lambda: nn.Linear(4, 4)(X)),
-    Mistake("fp64_beside_fp32", lambda: _convolve(torch.float64), lambda: _convolve(torch.float32)),
-    Mistake("fp64_beside_fp32", lambda: nn.Conv1d(2, 1, 1).double()(X), lambda: nn.Conv1d(2, 1, 1)(X)),
-    Mistake(
-        "fp64_beside_fp32",
-        lambda: torch.bmm(SQUARE[None].double(), SQUARE[None]),
-        lambda: torch.bmm(SQUARE[None].double().float(), SQUARE[None]),
-    ),
-    Mistake(
-        "fp64_beside_fp32",
-        lambda: torch.bmm(SQUARE[None], SQUARE[None].double()),
-        lambda: torch.bmm(SQUARE[None], SQUARE[None].double().float()),
-    ),
-    Mistake(
-        "whole_numbers_in_a_product",
-        lambda: HALF @ SQUARE.to(torch.uint8),
-        lambda: HALF @ SQUARE.to(torch.uint8).to(HALF.dtype),
-    ),
-    Mistake("whole_numbers_in_a_product", lambda: nn.Linear(4, 4)(X.long()), lambda: nn.Linear(4, 4)(X)),
-    Mistake("whole_numbers_in_a_product", lambda: _convolve(torch.uint8), lambda: _convolve(torch.float32)),
-    Mistake(
-        "whole_numbers_in_a_product",
-        lambda: torch.bmm(SQUARE[None], SQUARE[None].to(torch.int8)),
-        lambda: torch.bmm(SQUARE[None], SQUARE[None].to(torch.int8).float()),
-    ),
-    Mistake("tensor_for_a_parameter", lambda: _set_weight(as_attribute=True), lambda: _set_weight(False)),
-    Mistake("product_of_two_dtypes", lambda: SQUARE.mv(HALF[0]), lambda: SQUARE.mv(X[0])),
-    Mistake("product_of_two_dtypes", lambda: X[0].dot(HALF[0]), lambda: X[0].dot(X[0])),
-    Mistake(
-        "product_of_two_dtypes",
-        lambda: _own_function(_Product),
-        lambda: _own_function(_ProductUnderAutocast),
-    ),
-    Mistake(
-        "layer_of_another_dtype",
-        lambda: F.conv1d(HALF[None], torch.ones(1, 2, 1).half(), torch.ones(1)),
-        lambda: F.conv1d(X[None], torch.ones(1, 2, 1), torch.ones(1)),
-    ),
-    Mistake("layer_of_another_dtype", lambda: nn.LSTM(4, 4)(HALF), lambda: nn.LSTM(4, 4)(HALF.float())),
-    Mistake("norm_of_two_dtypes", lambda: _norm(torch.float16), lambda: _norm(torch.float32)),
-    Mistake("attention_of_two_dtypes", lambda: _attend(torch.float32), lambda: _attend(torch.float16)),
-    Mistake("written_into_another_dtype", lambda: _written(torch.float16), lambda: _written(torch.float32)),
-    Mistake(
-        "written_into_another_dtype",
-        lambda: X.index_add(0, torch.tensor([0]), HALF[:1]),
-        lambda: X.index_add(0, torch.tensor([0]), HALF[:1].to(X.dtype)),
-    ),
-    Mistake(
-        "written_into_another_dtype",
-        lambda: X.scatter(0, torch.zeros(1, 4, dtype=torch.long), HALF),
-        lambda: X.scatter(0, torch.zeros(1, 4, dtype=torch.long), X),
-    ),
-    Mistake(
-        "written_into_another_dtype",
-        lambda: X.masked_scatter(X > 0, HALF),
-        lambda: X.masked_scatter(X > 0, X),
-    ),
-    Mistake(
-        "out_of_another_dtype",
-        lambda: torch.mm(SQUARE.half(), SQUARE.half(), out=torch.empty(4, 4)),
-        lambda: torch.mm(SQUARE.half(), SQUARE.half(), out=torch.empty(4, 4, dtype=torch.float16)),
-    ),
-    Mistake("result_of_another_dtype", lambda: X.long().add_(HALF), lambda: X.clone().add_(HALF)),
-    Mistake("two_16_bit_formats", lambda: _joined(X.bfloat16()), lambda: _joined(X.bfloat16().float())),
-    Mistake("loss_of_two_dtypes", lambda: _loss(cast=False), lambda: _loss(cast=True)),
+    given("product_of_two_dtypes", _multiplied, False, True),
+    given("product_of_two_dtypes", lambda x: torch.einsum("ij,jk->ik", X, x), SQUARE.half(), SQUARE),
+    given("product_of_two_dtypes", lambda x: torch.addmm(SQUARE, SQUARE, x), SQUARE.half(), SQUARE),
+    given("fp64_beside_fp32", lambda x: X @ x, SQUARE.double(), SQUARE),
+    given("fp64_beside_fp32", nn.Linear(4, 4), X.double(), X),
+    given("fp64_beside_fp32", _convolve, torch.float64, torch.float32),
+    given("fp64_beside_fp32", lambda dtype: nn.Conv1d(2, 1, 1).to(dtype)(X), torch.float64, torch.float32),
+    given("fp64_beside_fp32", lambda x: torch.bmm(x, EYES), EYES.double(), EYES),
+    given("fp64_beside_fp32", lambda x: torch.bmm(EYES, x), EYES.double(), EYES),
+    given("whole_numbers_in_a_product", lambda x: HALF @ x, SQUARE.to(torch.uint8), SQUARE.half()),
+    given("whole_numbers_in_a_product", nn.Linear(4, 4), X.long(), X),
+    given("whole_numbers_in_a_product", _convolve, torch.uint8, torch.float32),
+    given("whole_numbers_in_a_product", lambda x: torch.bmm(EYES, x), EYES.to(torch.int8), EYES),
+    given("tensor_for_a_parameter", _set_weight, True, False),
+    given("product_of_two_dtypes", lambda x: SQUARE.mv(x[0]), HALF, X),
+    given("product_of_two_dtypes", lambda x: X[0].dot(x[0]), HALF, X),
+    given("product_of_two_dtypes", _own_function, _Product, _ProductUnderAutocast),
+    given("layer_of_another_dtype", lambda x: F.conv1d(x[None], x[None, :, :1], torch.ones(1)), HALF, X),
+    given("layer_of_another_dtype", nn.LSTM(4, 4), HALF, HALF.float()),
+    given("norm_of_two_dtypes", _norm, torch.float16, torch.float32),
+    given("attention_of_two_dtypes", _attend, torch.float32, torch.float16),
+    given("written_into_another_dtype", _written, torch.float16, torch.float32),
+    given("written_into_another_dtype", lambda x: X.index_add(0, torch.tensor([0]), x), HALF[:1], X[:1]),
+    given("written_into_another_dtype", lambda x: X.scatter(0, torch.tensor([[0]]), x), HALF, X),
+    given("written_into_another_dtype", lambda x: X.masked_scatter(X > 0, x), HALF, X),
+    given("out_of_another_dtype", lambda x: torch.mm(SQUARE, SQUARE, out=x), SQUARE.half(), SQUARE.clone()),
+    given("result_of_another_dtype", lambda x: x.add_(HALF), X.long(), X.clone()),
+    given("two_16_bit_formats", _joined, X.bfloat16(), X),
+    given("loss_of_two_dtypes", _loss, False, True),
     Mistake(
         "no_bf16_from_numpy",
         lambda: torch.from_numpy(np.ones(2, ml_dtypes.bfloat16)),
         lambda: torch.from_numpy(np.ones(2, ml_dtypes.bfloat16).astype(np.float32)).bfloat16(),
     ),
-    Mistake("numpy_has_no_bf16", lambda: X.bfloat16().numpy(), lambda: X.bfloat16().float().numpy()),
-    Mistake("numpy_has_no_bf16", lambda: X.to(F8).numpy(), lambda: X.to(F8).float().numpy()),
-    Mistake("no_16_bit_kernel", lambda: _distances(island=False), lambda: _distances(island=True)),
-    Mistake("no_16_bit_algebra", lambda: torch.linalg.inv(SQUARE.half()), lambda: torch.linalg.inv(SQUARE)),
-    Mistake(
-        "no_16_bit_algebra",
-        lambda: torch.complex(X.bfloat16(), X.bfloat16()),
-        lambda: torch.complex(X.bfloat16().float(), X.bfloat16().float()),
+    given("numpy_has_no_bf16", lambda x: x.numpy(), X.bfloat16(), X),
+    given("numpy_has_no_bf16", lambda x: x.numpy(), X.to(F8), X),
+    given("no_16_bit_kernel", _distances, False, True),
+    given("no_16_bit_algebra", torch.linalg.inv, SQUARE.half(), SQUARE),
+    given("no_16_bit_algebra", lambda x: torch.complex(x, x), X.bfloat16(), X),
+    given("no_16_bit_algebra", lambda x: torch.linalg.lstsq(x, x), SQUARE.half(), SQUARE),
+    given("no_16_bit_algebra", lambda x: torch.quantize_per_tensor(x, 0.1, 0, torch.qint8), HALF, X),
+    given("no_16_bit_algebra", lambda x: x.quantile(0.5), HALF, X),
+    given("no_16_bit_algebra", torch.fft.fft, X.bfloat16(), X),
+    given("no_16_bit_algebra", lambda x: x.pinverse(), HALF, X),
+    given("no_16_bit_algebra", _spectrum, HALF, X),
+    given(
+        "no_16_bit_algebra", lambda x: torch.sparse.sampled_addmm((x.T @ x).to_sparse_csr(), x.T, x), HALF, X
     ),
-    Mistake(
-        "no_16_bit_algebra",
-        lambda: torch.linalg.lstsq(SQUARE.half(), SQUARE.half()),
-        lambda: torch.linalg.lstsq(SQUARE, SQUARE),
-    ),
-    Mistake(
-        "no_16_bit_algebra",
-        lambda: torch.quantize_per_tensor(HALF, 0.1, 0, torch.qint8),
-        lambda: torch.quantize_per_tensor(HALF.float(), 0.1, 0, torch.qint8),
-    ),
-    Mistake("no_16_bit_algebra", lambda: HALF.quantile(0.5), lambda: HALF.float().quantile(0.5)),
-    Mistake("no_16_bit_algebra", lambda: torch.fft.fft(X.bfloat16()), lambda: torch.fft.fft(X)),
-    Mistake("no_16_bit_algebra", lambda: HALF.pinverse(), lambda: HALF.float().pinverse()),
-    Mistake("no_16_bit_algebra", lambda: _spectrum(HALF), lambda: _spectrum(HALF.float())),
-    Mistake(
-        "no_16_bit_algebra",
-        lambda: torch.sparse.sampled_addmm(SQUARE.half().to_sparse_csr(), HALF.T, HALF),
-        lambda: torch.sparse.sampled_addmm(SQUARE.to_sparse_csr(), X.T, X),
-    ),
-    Mistake(
-        "complex_of_two_halves",
-        lambda: torch.view_as_complex(torch.ones(4, 2).bfloat16()),
-        lambda: torch.view_as_complex(torch.ones(4, 2)),
-    ),
-    Mistake(
-        "tensors_of_two_dtypes",
-        lambda: torch.linalg.solve(SQUARE, SQUARE.bfloat16()),
-        lambda: torch.linalg.solve(SQUARE, SQUARE.bfloat16().float()),
-    ),
-    Mistake(
-        "tensors_of_two_dtypes",
-        lambda: torch.baddbmm(HALF[None], X[None], SQUARE[None]),
-        lambda: torch.baddbmm(X[None], X[None], SQUARE[None]),
-    ),
-    Mistake(
-        "tensors_of_two_dtypes",
-        lambda: torch.linalg.householder_product(SQUARE, HALF[0]),
-        lambda: torch.linalg.householder_product(SQUARE, X[0]),
-    ),
-    Mistake(
-        "cast_to_whole_numbers", lambda: nn.Linear(4, 4).to(torch.int8), lambda: nn.Linear(4, 4).to(X.dtype)
-    ),
-    Mistake("kernel_for_other_dtypes", lambda: X.double().to_mkldnn(), lambda: X.to_mkldnn()),
-    Mistake(
-        "kernel_for_other_dtypes", lambda: X.to_mkldnn(torch.float64), lambda: X.to_mkldnn(torch.float16)
-    ),
-    Mistake(
-        "kernel_for_other_dtypes",
-        lambda: X.to(torch.int8).to_mkldnn().to_dense(torch.float32),
-        lambda: X.to(torch.int8).to_mkldnn().to_dense().float(),
-    ),
+    given("complex_of_two_halves", torch.view_as_complex, torch.ones(4, 2).bfloat16(), torch.ones(4, 2)),
+    given("tensors_of_two_dtypes", lambda x: torch.linalg.solve(SQUARE, x), SQUARE.bfloat16(), SQUARE),
+    given("tensors_of_two_dtypes", lambda x: torch.baddbmm(x[None], X[None], SQUARE[None]), HALF, X),
+    given("tensors_of_two_dtypes", lambda x: torch.linalg.householder_product(SQUARE, x[0]), HALF, X),
+    given("cast_to_whole_numbers", nn.Linear(4, 4).to, torch.int8, X.dtype),
+    given("kernel_for_other_dtypes", lambda x: x.to_mkldnn(), X.double(), X),
+    given("kernel_for_other_dtypes", X.to_mkldnn, torch.float64, torch.float16),
+    given("kernel_for_other_dtypes", X.to(torch.int8).to_mkldnn().to_dense, torch.float32, None),
 )
 
 GROUPED = (
-    Mistake(
-        "product_of_two_dtypes",
-        lambda: _grouped(torch.bfloat16, torch.float32),
-        lambda: _grouped(torch.bfloat16, torch.bfloat16),
-    ),
-    Mistake(
-        "kernel_for_other_dtypes",
-        lambda: _grouped(torch.float64, torch.float64),
-        lambda: _grouped(torch.float32, torch.float32),
-    ),
-    Mistake(
-        "result_dtype_of_a_product",
-        lambda: _grouped(torch.bfloat16, torch.bfloat16, out_dtype=torch.float32),
-        lambda: _grouped(torch.bfloat16, torch.bfloat16),
-    ),
+    given("product_of_two_dtypes", lambda of: _grouped(torch.bfloat16, of), torch.float32, torch.bfloat16),
+    given("kernel_for_other_dtypes", lambda of: _grouped(of, of), torch.float64, torch.float32),
+    given("result_dtype_of_a_product", lambda to: _grouped(out_dtype=to), torch.float32, torch.bfloat16),
 )
 
-GRADIENTS = (Mistake("gradient_of_another_dtype", lambda: _in_fp32(late=True), lambda: _in_fp32(late=False)),)
+GRADIENTS = (given("gradient_of_another_dtype", _in_fp32, True, False),)
 
 ADDED = (
     Mistake("no_fp8_device", lambda: _added_to(torch.float32), lambda: _scaled_product(F8)),
@@ -348,52 +235,22 @@ ADDED = (
 )
 
 NUMBERS = (
-    Mistake(
-        "numbers_cast_beyond_fp16",
-        lambda: np.full(2, 1e6, np.float32).astype(np.float16),
-        lambda: torch.from_numpy(np.full(2, 1e6, np.float32)),
-    ),
-    Mistake(
-        "nan_surfaces_elsewhere",
-        lambda: torch.linalg.svd((SQUARE.half() * 1e5).float() - torch.inf),
-        lambda: torch.linalg.svd(SQUARE * 1e5),
-    ),
-    Mistake(
-        "unknown_precision",
-        lambda: torch.set_float32_matmul_precision("fast"),
-        lambda: torch.set_float32_matmul_precision(torch.get_float32_matmul_precision()),
-    ),
-    Mistake(
-        "unknown_precision",
-        lambda: setattr(torch.backends.cuda.matmul, "fp32_precision", "fast"),
-        lambda: torch.set_float32_matmul_precision(torch.get_float32_matmul_precision()),
-    ),
-    Mistake(
-        "constant_too_large",
-        lambda: HALF.masked_fill(HALF > 0, -1e9),
-        lambda: HALF.masked_fill(HALF > 0, torch.finfo(HALF.dtype).min),
-    ),
-    Mistake(
-        "probabilities_not_finite", lambda: _sample(LOGITS.half()), lambda: _sample(LOGITS.bfloat16().float())
-    ),
-    Mistake(
-        "invalid_distribution",
-        lambda: torch.distributions.Normal(0.0, torch.tensor(1e-9).half(), validate_args=True),
-        lambda: torch.distributions.Normal(0.0, torch.tensor(1e-9).float(), validate_args=True),
-    ),
-    Mistake("nan_surfaces_elsewhere", lambda: int(X[0, 0] * torch.nan), lambda: int(X[0, 0])),
-    Mistake("out_of_memory", lambda: torch.empty(2**52), lambda: torch.empty(2)),
+    given("numbers_cast_beyond_fp16", np.full(2, 1e6).astype, np.float16, np.float32),
+    given("nan_surfaces_elsewhere", torch.linalg.svd, SQUARE * torch.nan, SQUARE),
+    given("unknown_precision", torch.set_float32_matmul_precision, "fast", "highest"),
+    given("unknown_precision", _set_precision, "fast", "none"),
+    given("constant_too_large", lambda x: HALF.masked_fill(HALF > 0, x), -1e9, torch.finfo(HALF.dtype).min),
+    given("probabilities_not_finite", _sample, LOGITS.half(), LOGITS),
+    given("invalid_distribution", lambda x: Normal(0.0, x, validate_args=True), TINY.half(), TINY),
+    given("nan_surfaces_elsewhere", int, X[0, 0] * torch.nan, X[0, 0]),
+    given("out_of_memory", torch.empty, 2**52, 2),
     Mistake("no_fp8_kernel", lambda: X.to(F8) + X.to(F8), lambda: (X.to(F8).float() + 1).to(F8)),
-    Mistake("no_fp8_promotion", lambda: X.to(F8) + X, lambda: X.to(F8).float() + X),
-    Mistake(
-        "constant_too_large_for_fp8",
-        lambda: X.to(F8).fill_(1e6),
-        lambda: X.to(F8).fill_(torch.finfo(F8).max),
-    ),
+    given("no_fp8_promotion", lambda x: x + X, X.to(F8), X.to(F8).float()),
+    given("constant_too_large_for_fp8", X.to(F8).fill_, 1e6, torch.finfo(F8).max),
     Mistake(
         "scaled_product",
         lambda: torch._scaled_mm(torch.ones(16, 16).to(F8), torch.ones(16, 16).to(F8).T),
         lambda: _scaled_product(F8),
     ),
-    Mistake("scaled_product", lambda: _scaled_product(torch.float32), lambda: _scaled_product(F8)),
+    given("scaled_product", _scaled_product, torch.float32, F8),
 )

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 import torch
 import torch.nn.functional as F
 from torch import nn
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
-from tests.audit.explaining.provoking import HALF, Mistake, X
+from tests.audit.explaining.provoking import HALF, X, given
 
 F8 = torch.float8_e4m3fn
 QUERIES = torch.ones(1, 1, 4, 8, dtype=torch.float16)
@@ -25,14 +26,14 @@ def _masked(mask: torch.Tensor) -> None:
     F.scaled_dot_product_attention(QUERIES, QUERIES, QUERIES, attn_mask=mask)
 
 
-def _warning_each_time(code: Callable[[], object]) -> Callable[[], None]:
+def _warning_each_time(code: Callable[[Any], object]) -> Callable[[Any], None]:
     """Some warnings of PyTorch's are given once in a process."""
 
-    def run() -> None:
+    def run(subject: Any) -> None:
         before = torch.is_warn_always_enabled()
         torch.set_warn_always(True)
         try:
-            code()
+            code(subject)
         finally:
             torch.set_warn_always(before)
 
@@ -49,8 +50,16 @@ class _Rotary(nn.Module):
         self.register_buffer("freqs_cis", torch.polar(torch.ones(2), torch.ones(2)))
 
 
-def _whole(**more: bool) -> nn.Parameter:
-    return nn.Parameter(X.to(torch.int8), **more)
+def _to_bf16(module: nn.Module) -> nn.Module:
+    return module.to(torch.bfloat16)
+
+
+def _whole(requires_grad: bool) -> nn.Parameter:
+    return nn.Parameter(X.to(torch.int8), requires_grad)
+
+
+def _weighted_bag(weight: torch.Tensor) -> None:
+    F.embedding_bag(torch.tensor([[0]]), weight, per_sample_weights=torch.ones(1, 1), mode="sum")
 
 
 def _replaced(values: torch.Tensor) -> None:
@@ -64,75 +73,34 @@ def _scaled(weight: torch.Tensor) -> None:
         product.sum().backward()
 
 
-def _without_gradient(weight: torch.Tensor) -> None:
-    with torch.no_grad():
-        _scaled(weight)
-
-
 WEIGHT = torch.ones(16, 16, requires_grad=True)
 
 ATTENTION = (
-    Mistake("no_attention_kernel", lambda: _flash(QUERIES.to(F8)), lambda: _flash(QUERIES)),
-    Mistake("mask_of_another_dtype", lambda: _masked(BEHIND.bfloat16()), lambda: _masked(BEHIND)),
+    given("no_attention_kernel", _flash, QUERIES.to(F8), QUERIES),
+    given("mask_of_another_dtype", _masked, BEHIND.bfloat16(), BEHIND),
 )
 
 COMPLEX = (
-    Mistake(
-        "complex_of_two_halves",
-        _warning_each_time(lambda: _pairs(HALF) * 2),
-        _warning_each_time(lambda: _pairs(HALF.float()) * 2),
-    ),
-    Mistake(
-        "complex_of_two_halves",
-        lambda: _pairs(HALF).cumsum(0),
-        lambda: _pairs(HALF.float()).cumsum(0),
-    ),
-    Mistake(
-        "imaginary_part_lost",
-        _warning_each_time(lambda: _Rotary().to(torch.bfloat16)),
-        _warning_each_time(lambda: _Rotary().bfloat16()),
+    given("complex_of_two_halves", _warning_each_time(lambda x: _pairs(x) * 2), HALF, X),
+    given("complex_of_two_halves", lambda x: _pairs(x).cumsum(0), HALF, X),
+    given(
+        "imaginary_part_lost", _warning_each_time(lambda cast: cast(_Rotary())), _to_bf16, nn.Module.bfloat16
     ),
 )
 
 TWO_DTYPES = (
-    Mistake(
-        "compared_in_two_dtypes",
-        lambda: torch.allclose(HALF, X),
-        lambda: torch.allclose(HALF.float(), X, rtol=1e-3),
-    ),
-    Mistake(
-        "norm_in_several_kernels",
-        _warning_each_time(lambda: F.rms_norm(HALF, (4,), X[0])),
-        _warning_each_time(lambda: F.rms_norm(HALF.float(), (4,), X[0])),
-    ),
-    Mistake(
-        "product_of_two_dtypes",
-        lambda: torch.tensordot(HALF, X, 2),
-        lambda: torch.tensordot(HALF.to(X.dtype), X, 2),
-    ),
-    Mistake(
-        "layer_of_another_dtype",
-        lambda: F.prelu(HALF, X[0, :1]),
-        lambda: F.prelu(HALF.float(), X[0, :1]),
-    ),
-    Mistake(
-        "layer_of_another_dtype",
-        lambda: F.embedding_bag(torch.tensor([[0]]), HALF, per_sample_weights=torch.ones(1, 1), mode="sum"),
-        lambda: F.embedding_bag(torch.tensor([[0]]), X, per_sample_weights=torch.ones(1, 1), mode="sum"),
-    ),
-    Mistake(
-        "written_into_another_dtype",
-        lambda: HALF.clone().put_(torch.tensor([0]), torch.ones(1)),
-        lambda: HALF.clone().put_(torch.tensor([0]), torch.ones(1).half()),
+    given("compared_in_two_dtypes", lambda x: torch.allclose(x, X), HALF, HALF.float()),
+    given("norm_in_several_kernels", _warning_each_time(lambda x: F.rms_norm(x, (4,), X[0])), HALF, X),
+    given("product_of_two_dtypes", lambda x: torch.tensordot(x, X, 2), HALF, HALF.float()),
+    given("layer_of_another_dtype", lambda x: F.prelu(x, X[0, :1]), HALF, HALF.float()),
+    given("layer_of_another_dtype", _weighted_bag, HALF, X),
+    given(
+        "written_into_another_dtype", lambda x: HALF.clone().put_(torch.tensor([0]), x), X[0, 0], HALF[0, 0]
     ),
 )
 
 WHOLE_NUMBERS = (
-    Mistake("integers_have_no_gradient", _whole, lambda: _whole(requires_grad=False)),
-    Mistake(
-        "integers_have_no_gradient",
-        lambda: _replaced(X.to(torch.int8)),
-        lambda: _replaced(X.bfloat16().float()),
-    ),
-    Mistake("scaled_product_without_gradient", lambda: _scaled(WEIGHT), lambda: _without_gradient(WEIGHT)),
+    given("integers_have_no_gradient", _whole, True, False),
+    given("integers_have_no_gradient", _replaced, X.to(torch.int8), X),
+    given("scaled_product_without_gradient", _scaled, WEIGHT, WEIGHT.detach()),
 )

@@ -12,7 +12,7 @@ from torch.distributed.fsdp import fully_shard
 from torch.utils.checkpoint import CheckpointPolicy, checkpoint, create_selective_checkpoint_contexts
 
 from amp_lessons.parallel.traffic import fake_group
-from tests.audit.explaining.provoking import HALF, Mistake, Training, X
+from tests.audit.explaining.provoking import HALF, Mistake, Training, X, given
 
 
 def _good() -> Training:
@@ -30,9 +30,12 @@ def _step_replaced(late: bool) -> None:
     schedule.step()
 
 
-def _count_without_a_scale() -> None:
+def _count_without_a_scale(by_hand: bool) -> None:
     scaler = torch.amp.GradScaler("cpu")
-    scaler._growth_tracker = torch.zeros(())
+    if by_hand:
+        scaler._growth_tracker = torch.zeros(())
+    else:
+        scaler.load_state_dict(_good().scaler.state_dict())
     scaler.scale(X)
 
 
@@ -45,9 +48,15 @@ def _schedule(asks_first: bool) -> None:
         schedule.step()
 
 
-def _load(state: dict[str, object]) -> None:
-    if state:
-        torch.amp.GradScaler("cpu").load_state_dict(state)
+def _load_nothing(asks_first: bool) -> None:
+    state = torch.amp.GradScaler("cpu", enabled=False).state_dict()
+    if state or not asks_first:
+        Training().scaler.load_state_dict(state)
+
+
+def _copy_scaler(at_the_end: bool) -> None:
+    training = Training().backward().unscale()
+    copy.deepcopy((training.step().update() if at_the_end else training).scaler)
 
 
 class _TakesTheScaler(torch.optim.SGD):
@@ -165,7 +174,7 @@ def _on_blocks(then_on_the_model: bool, clips: bool) -> None:
 class _Tempered(nn.Module):
     """A layer whose outputs are multiplied by a learned scale, of a shape given."""
 
-    def __init__(self, *shape: int) -> None:
+    def __init__(self, shape: tuple[int, ...]) -> None:
         super().__init__()
         self.layer, self.scale = nn.Linear(4, 4), nn.Parameter(torch.ones(shape))
 
@@ -173,9 +182,9 @@ class _Tempered(nn.Module):
         return self.layer(x) * self.scale
 
 
-def _tempered(*shape: int) -> None:
+def _tempered(shape: tuple[int, ...]) -> None:
     with fake_group(2) as mesh:
-        Training(fully_shard(_Tempered(*shape), mesh=mesh)).backward()
+        Training(fully_shard(_Tempered(shape), mesh=mesh)).backward()
 
 
 def _on_two_meshes(at_once: bool, takes_the_norm: bool = True) -> None:
@@ -219,89 +228,38 @@ MISTAKES = (
     Mistake("stepped_twice", lambda: Training().backward().step().step(), _good),
     Mistake("no_gradients_to_check", lambda: Training().backward().without_gradients().step(), _good),
     Mistake("update_without_check", lambda: Training().backward().directly().update(), _good),
-    Mistake("update_without_check", lambda: _good().update(), _good),
     Mistake("closure", lambda: Training().backward().step(closure=lambda: 0), _good),
     Mistake(
         "scaler_off" if not torch.cuda.is_available() else "old_spelling",
         lambda: torch.cuda.amp.GradScaler(),
         lambda: torch.amp.GradScaler("cpu"),
     ),
-    Mistake(
-        "scaler_factors",
-        lambda: torch.amp.GradScaler("cpu", backoff_factor=1.0),
-        lambda: torch.amp.GradScaler("cpu", growth_interval=10**9),
-    ),
-    Mistake(
-        "fp16_gradients",
-        lambda: Training(nn.Linear(4, 4).half()).backward(HALF).unscale(),
-        lambda: Training(nn.Linear(4, 4).half().float()).backward().unscale(),
-    ),
-    Mistake("not_a_loss", lambda: Training().scaler.scale(0.5), lambda: Training().scaler.scale(X.sum())),
-    Mistake(
-        "new_scale",
-        lambda: Training().backward().step().update(torch.ones(2)),
-        lambda: Training().backward().step().update(1024.0),
-    ),
-    Mistake(
-        "empty_scaler_state",
-        lambda: Training().scaler.load_state_dict(torch.amp.GradScaler("cpu", enabled=False).state_dict()),
-        lambda: _load({}),
-    ),
-    Mistake(
-        "scaler_pickled_in_mid_step",
-        lambda: copy.deepcopy(Training().backward().unscale().scaler),
-        lambda: copy.deepcopy(_good().scaler),
-    ),
-    Mistake(
-        "scaler_passed_to_optimizer",
-        lambda: _with_optimizer(_TakesTheScaler),
-        lambda: _with_optimizer(_ReadsTheScale),
-    ),
-    Mistake("schedule_before_step", lambda: _schedule(asks_first=False), lambda: _schedule(asks_first=True)),
-    Mistake("fused_unscaling", lambda: _fused(stays=False), lambda: _fused(stays=True)),
-    Mistake("fused_state_dtypes", lambda: _grouped(torch.float16), lambda: _grouped(torch.float32)),
-    Mistake("average_in_another_dtype", lambda: _average(torch.float16), lambda: _average(torch.float32)),
-    Mistake(
-        "average_in_another_dtype",
-        lambda: _adam_then_half(first=False),
-        lambda: _adam_then_half(first=True),
-    ),
-    Mistake("gradient_of_another_dtype", lambda: _assigned(torch.float16), lambda: _assigned(torch.float32)),
-    Mistake("nan_in_backward", lambda: _root_of_zero(0.0), lambda: _root_of_zero(1e-6)),
-    Mistake("norm_not_finite", lambda: _clip(strictly=True), lambda: _clip(strictly=False)),
+    given("scaler_factors", lambda factor: torch.amp.GradScaler("cpu", backoff_factor=factor), 1.0, 0.99),
+    given("fp16_gradients", lambda x: Training(nn.Linear(4, 4).to(x.dtype)).backward(x).unscale(), HALF, X),
+    given("not_a_loss", lambda x: Training().scaler.scale(x), 0.5, X.sum()),
+    given("new_scale", lambda x: Training().backward().step().update(x), torch.ones(2), 1024.0),
+    given("empty_scaler_state", _load_nothing, False, True),
+    given("scaler_pickled_in_mid_step", _copy_scaler, False, True),
+    given("scaler_passed_to_optimizer", _with_optimizer, _TakesTheScaler, _ReadsTheScale),
+    given("schedule_before_step", _schedule, False, True),
+    given("fused_unscaling", _fused, False, True),
+    given("fused_state_dtypes", _grouped, torch.float16, torch.float32),
+    given("average_in_another_dtype", _average, torch.float16, torch.float32),
+    given("average_in_another_dtype", _adam_then_half, False, True),
+    given("gradient_of_another_dtype", _assigned, torch.float16, torch.float32),
+    given("nan_in_backward", _root_of_zero, 0.0, 1e-6),
+    given("norm_not_finite", _clip, True, False),
     Mistake("no_graph", lambda: X.sum().backward(), lambda: Training().backward()),
-    Mistake("backward_twice", lambda: _two_losses(at_once=False), lambda: _two_losses(at_once=True)),
-    Mistake("cast_kept_by_a_checkpoint", lambda: _selected(cached=True), lambda: _selected(cached=False)),
-    Mistake(
-        "checkpoint_recomputed_otherwise",
-        lambda: _checkpointed(on_in_repetition=False),
-        lambda: _checkpointed(on_in_repetition=True),
-    ),
-    Mistake(
-        "scaler_in_compiled_code", lambda: _compiled_step(whole=True), lambda: _compiled_step(whole=False)
-    ),
-    Mistake(
-        "scale_of_another_dtype",
-        lambda: _updated(torch.ones(1, dtype=torch.float16)),
-        lambda: _updated(torch.ones(1, dtype=torch.float32)),
-    ),
-    Mistake("step_overridden", lambda: _step_replaced(late=True), lambda: _step_replaced(late=False)),
-    Mistake("scaler_half_initialised", _count_without_a_scale, lambda: _load(_good().scaler.state_dict())),
-    *(
-        Mistake(
-            "plain_beside_sharded",
-            partial(_on_blocks, then_on_the_model=False, clips=clips),
-            partial(_on_blocks, then_on_the_model=True, clips=clips),
-        )
-        for clips in (False, True)
-    ),
-    Mistake("scalar_in_shards", _tempered, partial(_tempered, 1)),
-    *(
-        Mistake(
-            "clipped_on_two_meshes",
-            partial(_on_two_meshes, at_once=True, takes_the_norm=takes_the_norm),
-            partial(_on_two_meshes, at_once=False),
-        )
-        for takes_the_norm in (True, False)
-    ),
+    given("backward_twice", _two_losses, False, True),
+    given("cast_kept_by_a_checkpoint", _selected, True, False),
+    given("checkpoint_recomputed_otherwise", _checkpointed, False, True),
+    given("scaler_in_compiled_code", _compiled_step, True, False),
+    given("scale_of_another_dtype", lambda x: _updated(torch.ones(1, dtype=x)), torch.float16, torch.float32),
+    given("step_overridden", _step_replaced, True, False),
+    given("scaler_half_initialised", _count_without_a_scale, True, False),
+    given("plain_beside_sharded", partial(_on_blocks, clips=False), False, True),
+    given("plain_beside_sharded", partial(_on_blocks, clips=True), False, True),
+    given("scalar_in_shards", _tempered, (), (1,)),
+    given("clipped_on_two_meshes", _on_two_meshes, True, False),
+    given("clipped_on_two_meshes", partial(_on_two_meshes, takes_the_norm=False), True, False),
 )

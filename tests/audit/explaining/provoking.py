@@ -5,6 +5,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import nn
@@ -20,6 +21,11 @@ class Mistake:
 
     def __str__(self) -> str:
         return self.name
+
+
+def given(name: str, code: Callable[[Any], object], wrong: Any, right: Any) -> Mistake:
+    """Return the mistake of giving to ``code`` what is wrong, which is cured by giving what is right."""
+    return Mistake(name, lambda: code(wrong), lambda: code(right))
 
 
 def heard(code: Callable[[], object]) -> list[BaseException]:

@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from amp_lessons import audit
-from tests.audit.explaining.provoking import Mistake, X, heard
+from tests.audit.explaining.provoking import Mistake, X, given, heard
 
 BF16 = torch.bfloat16
 
@@ -47,10 +47,10 @@ def _explained(mistake: Mistake) -> None:
     assert not [each for each in said if audit.explain(each).known]
 
 
-def _arguments(**flags: bool) -> object:
+def _arguments(**flags: bool | None) -> object:
     from transformers import TrainingArguments
 
-    return TrainingArguments("unused", report_to=[], **flags)
+    return TrainingArguments("unused", report_to=[], use_cpu=True, **flags)
 
 
 def _model(quantized: bool) -> torch.nn.Module:
@@ -81,32 +81,12 @@ def _dtype_by(name: str) -> torch.dtype:
 
 
 WITH_TRANSFORMERS = (
-    Mistake("old_name_of_dtype", lambda: _dtype_by("torch_dtype"), lambda: _dtype_by("dtype")),
-    Mistake(
-        "queries_cast_back",
-        lambda: _checked_for_flash(torch.float32),
-        lambda: _checked_for_flash(BF16),
-    ),
-    Mistake(
-        "quantized_model_cast",
-        lambda: _model(quantized=True).half(),
-        lambda: _model(quantized=False).half(),
-    ),
-    Mistake(
-        "quantized_model_trained",
-        lambda: _validated(quantized=True),
-        lambda: _validated(quantized=False),
-    ),
-    Mistake(
-        "no_tf32_on_this_gpu",
-        lambda: _arguments(use_cpu=True, tf32=True),
-        lambda: _arguments(use_cpu=True),
-    ),
-    Mistake(
-        "two_precisions_at_once",
-        lambda: _arguments(use_cpu=True, fp16=True, bf16=True),
-        lambda: _arguments(use_cpu=True, bf16=True),
-    ),
+    given("old_name_of_dtype", _dtype_by, "torch_dtype", "dtype"),
+    given("queries_cast_back", _checked_for_flash, torch.float32, BF16),
+    given("quantized_model_cast", lambda x: _model(quantized=x).half(), True, False),
+    given("quantized_model_trained", lambda x: _validated(quantized=x), True, False),
+    given("no_tf32_on_this_gpu", lambda tf32: _arguments(tf32=tf32), True, None),
+    given("two_precisions_at_once", lambda fp16: _arguments(fp16=fp16, bf16=True), True, False),
 )
 
 
@@ -156,23 +136,11 @@ def _clipped(fused: bool) -> None:
 def _with_lightning(folder: Path) -> tuple[Mistake, ...]:
     scaler = torch.amp.GradScaler("cpu")
     return (
-        Mistake(
-            "fp16_became_bf16", lambda: _trainer("16-mixed", folder), lambda: _trainer("bf16-mixed", folder)
-        ),
-        Mistake(
-            "unknown_precision_flag",
-            lambda: _trainer("fp16", folder),
-            lambda: _trainer("bf16-mixed", folder),
-        ),
-        Mistake(
-            "old_name_of_precision", lambda: _trainer("bf16", folder), lambda: _trainer("bf16-mixed", folder)
-        ),
-        Mistake(
-            "scaler_for_bf16",
-            lambda: _precision("bf16-mixed", scaler=scaler),
-            lambda: _precision("16-mixed", scaler=scaler),
-        ),
-        Mistake("clipping_a_fused_optimizer", lambda: _clipped(True), lambda: _clipped(False)),
+        given("fp16_became_bf16", lambda x: _trainer(x, folder), "16-mixed", "bf16-mixed"),
+        given("unknown_precision_flag", lambda x: _trainer(x, folder), "fp16", "bf16-mixed"),
+        given("old_name_of_precision", lambda x: _trainer(x, folder), "bf16", "bf16-mixed"),
+        given("scaler_for_bf16", lambda x: _precision(x, scaler=scaler), "bf16-mixed", "16-mixed"),
+        given("clipping_a_fused_optimizer", _clipped, True, False),
     )
 
 

@@ -11,9 +11,8 @@ import pytest
 import torch
 
 from amp_lessons import audit
-from amp_lessons.audit import Explanation, Finding, Report, Sighting, explain, rules
+from amp_lessons.audit import Explanation, Finding, Report, Sighting, rules
 from amp_lessons.audit.page import audit_page
-from amp_lessons.audit.report import rendering
 from amp_lessons.audit.report.finding import entry_of
 from amp_lessons.audit.seen import LayerSeen, PrecisionSeen
 from amp_lessons.course.site import explain as site_explain
@@ -49,6 +48,18 @@ def test_a_page_without_pictures(golden, monkeypatch):
     golden("page.html", audit_page(report()).partition("<main>")[2])
 
 
+STEP = replace(report().steps[0], scale=1.0)
+SLOW = Sighting(**asdict(rules.dtypes.no_autocast("the forward pass", "fp16")))
+UNSURE = Sighting(**asdict(rules.steps.no_step()), likely="it never stepped")
+UNKNOWN = Explanation(False, "no data", "It is not known.", "Run the same again.", "")
+RAN = (
+    PrecisionSeen(),
+    PrecisionSeen(autocast_off=True),
+    PrecisionSeen(("fp16",)),
+    PrecisionSeen(("fp16",), autocast_off=True, scaler_off=True),
+    PrecisionSeen(("bf16",)),
+    PrecisionSeen(("bf16", "fp16"), scaler=True),
+)
 VARIANTS = {
     "of nothing": Report(findings=()),
     "of one clean step": Report(findings=(BF16,), steps=report().steps[:1]),
@@ -68,6 +79,11 @@ VARIANTS = {
             "dead": LayerSeen("dead", 3, {}, (replace(layer_step(0, torch.zeros(3)), zero_fraction=1.0),))
         },
     ),
+    "of mistakes, of which the one that costs most is named first": Report(findings=(UNSURE, CLIPPED, SLOW)),
+    "of an exception that nobody knows": replace(
+        report(), ended="ValueError: no data", ended_at=None, explanation=UNKNOWN
+    ),
+    **{f"that {ran}": Report(findings=(), steps=(STEP,), precision=ran) for ran in RAN},
 }
 
 
@@ -87,18 +103,6 @@ def test_no_line_is_longer_than_a_terminal_is_wide():
     text = str(replace(report(), layers=named))
     assert [line for line in text.splitlines() if len(line) > 80 and "at: " not in line] == []
     assert ".layers.0.self_attention.output" in text
-
-
-def test_what_costs_most_is_said_before_the_rest():
-    slow = Sighting(**asdict(rules.dtypes.no_autocast("the forward pass", "fp16")))
-    unsure = Sighting(**asdict(rules.steps.no_step()), likely="it never stepped")
-    both = replace(report(), findings=(unsure, CLIPPED, slow))
-    (said,) = rendering.costs(both)
-    assert said.startswith(
-        "What it costs: perhaps the training learns nothing, or ends (`no_step`); the weights"
-    )
-    assert said.endswith("what mixed precision is for is not gained (`no_autocast`).")
-    assert not list(rendering.costs(replace(report(), findings=())))
 
 
 def test_html_is_well_formed_and_nothing_in_it_is_markup_but_ours():
@@ -127,33 +131,6 @@ def test_a_finding_of_a_check_keeps_its_own_heading():
 def test_a_line_of_code_with_backticks_stays_one_piece():
     place = replace(CLIPPED.place, source="print(f'`{x}`')")
     assert "`print(f''{x}'')`" in entry_of(replace(CLIPPED, place=place)).as_markdown()
-
-
-def test_an_exception_that_nobody_knows_is_told_how_to_go_on():
-    error = ValueError("no data")
-    text = str(replace(report(), ended="ValueError: no data", ended_at=None, explanation=explain(error)))
-    assert "  ValueError: no data\n    means: This is not among" in text
-    assert "    look: Run the same" in text
-
-
-@pytest.mark.parametrize(
-    ("ran", "said"),
-    [
-        (PrecisionSeen(), "no autocast"),
-        (PrecisionSeen(autocast_off=True), "autocast asked for, and switched off"),
-        (PrecisionSeen(("fp16",)), "fp16 autocast, no scaler"),
-        (
-            PrecisionSeen(("fp16",), autocast_off=True, scaler_off=True),
-            "fp16 autocast, scaler switched off",
-        ),
-        (PrecisionSeen(("bf16",)), "bf16 autocast"),
-        (PrecisionSeen(("bf16", "fp16"), scaler=True), "bf16 and fp16 autocast, scaler on"),
-    ],
-)
-def test_the_second_line_says_in_which_precision_the_training_ran(ran, said):
-    step = replace(report().steps[0], scale=1.0)
-    lines = str(Report(findings=(), steps=(step,), precision=ran)).splitlines()
-    assert lines[1] == f"What ran: {said}."
 
 
 @pytest.mark.parametrize(("dtype", "may"), [(torch.float16, True), (torch.bfloat16, False)])

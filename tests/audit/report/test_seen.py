@@ -12,11 +12,13 @@ from torch import nn
 from amp_lessons import audit, devices
 
 
-def step():
+def step(times=1):
     model = nn.Linear(2, 2)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
-    model(torch.ones(1, 2)).sum().backward()
-    optimizer.step()
+    for _ in range(times):
+        model(torch.ones(1, 2)).sum().backward()
+        optimizer.step()
+        optimizer.zero_grad()
 
 
 def test_the_exception_that_ended_it_is_explained():
@@ -36,6 +38,7 @@ def test_an_interruption_is_told_but_needs_no_explanation():
 def test_how_it_was_done_is_measured_and_asked():
     start = time.perf_counter()
     with audit.watch() as seen:
+        assert seen.report.how.device == "no device", "nothing was trained yet"
         step()
     taken = time.perf_counter() - start
     how = seen.report.how
@@ -45,21 +48,11 @@ def test_how_it_was_done_is_measured_and_asked():
     assert abs(datetime.fromisoformat(how.began).timestamp() - time.time()) < 60
 
 
-def test_before_anything_trained_no_device_is_named():
-    with audit.watch() as seen:
-        assert seen.report.how.device == "no device"
-
-
 def test_listeners_hear_every_step_and_the_end():
     heard = []
     with audit.watch(every=2) as seen:
         seen.listen(lambda index, sampled: heard.append((index, sampled)), at_end=lambda: heard.append("end"))
-        model = nn.Linear(2, 2)
-        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
-        for _ in range(3):
-            model(torch.ones(1, 2)).sum().backward()
-            optimizer.step()
-            optimizer.zero_grad()
+        step(3)
     assert heard == [(0, True), (1, False), (2, True), "end"]
 
 
@@ -69,8 +62,7 @@ def test_what_goes_wrong_in_a_listener_is_the_audits_trouble_and_nobody_elses():
 
     with audit.watch() as seen:
         seen.listen(fail, at_end=fail)
-        step()
-        step()
+        step(2)
     (trouble,) = seen.report.not_seen
     assert "a drawing failed" in trouble
     assert [each.index for each in seen.steps] == [0, 1]

@@ -94,13 +94,6 @@ def test_ranks_with_other_layers_are_not_compared():
     }
 
 
-def test_it_comes_back_from_json():
-    together = of_ranks([report(), report()])
-    back = Report.from_json(together.as_json())
-    assert back == together
-    assert back.to_dict() == together.to_dict()
-
-
 def test_shards_whose_loss_scales_came_apart_are_added_up_all_the_same():
     there = of_gradients(WHOLE[:7], part="1/2").layers["body"]
     apart = replace(there.history[0], census=replace(there.history[0].census, scale=2.0))
