@@ -1,7 +1,5 @@
 """The training loops: against loops written out by hand, and against each other."""
 
-from __future__ import annotations
-
 import copy
 import math
 

@@ -1,16 +1,13 @@
 """Shared scales, against one-block-at-a-time references built on ml_dtypes."""
 
-from __future__ import annotations
-
 import math
 
 import ml_dtypes
 import numpy as np
 import pytest
 import torch
-from torch import Tensor
 
-from amp_lessons.formats import BLOCK_FORMATS, FORMATS, ScaledFormat, per_tensor, scaling_error
+from amp_lessons.formats import BLOCK_FORMATS, FORMATS, per_tensor, scaling_error
 
 ELEMENTS = {
     "mxfp8_e4m3": (ml_dtypes.float8_e4m3fn, 448, 8),
@@ -19,7 +16,7 @@ ELEMENTS = {
 }
 
 
-def mx_block(block: np.ndarray, dtype: type, largest: float, largest_power: int) -> np.ndarray:
+def mx_block(block, dtype, largest, largest_power):
     """Follow section 6.3 of OCP MX v1.0 for one block, with exact scales."""
     amax = float(np.abs(block).max())
     if not math.isfinite(amax):
@@ -30,7 +27,7 @@ def mx_block(block: np.ndarray, dtype: type, largest: float, largest_power: int)
     return (elements.astype(np.float64) * scale).astype(np.float32)
 
 
-def tensors() -> dict[str, Tensor]:
+def tensors():
     generator = torch.Generator().manual_seed(0)
     normal = torch.randn(8, 96, generator=generator)
     with_outliers, with_nonfinite = normal.clone(), normal.clone()
@@ -50,7 +47,7 @@ def tensors() -> dict[str, Tensor]:
 
 @pytest.mark.parametrize("name", ELEMENTS)
 @pytest.mark.parametrize("kind", tensors())
-def test_mx_follows_the_specification(name: str, kind: str) -> None:
+def test_mx_follows_the_specification(name, kind):
     x = tensors()[kind]
     blocks = x.numpy().reshape(-1, 32)
     expected = np.stack([mx_block(block, *ELEMENTS[name]) for block in blocks]).reshape(x.shape)
@@ -58,13 +55,13 @@ def test_mx_follows_the_specification(name: str, kind: str) -> None:
     np.testing.assert_array_equal(actual.numpy(), expected)
 
 
-def test_an_mx_block_can_saturate_its_largest_element() -> None:
+def test_an_mx_block_can_saturate_its_largest_element():
     x = torch.zeros(32)
     x[0] = 500.0  # the scale is 2^(8 − 8)
     assert BLOCK_FORMATS["mxfp8_e4m3"].quantize(x).dequantize()[0] == 448
 
 
-def test_nvfp4_follows_the_recipe() -> None:
+def test_nvfp4_follows_the_recipe():
     x = tensors()["outliers"]
     tensor_scale = np.float32(x.abs().max() / (6 * 448))
     for block, actual in zip(
@@ -78,27 +75,27 @@ def test_nvfp4_follows_the_recipe() -> None:
         np.testing.assert_allclose(actual, elements * scale, rtol=1e-6)
 
 
-def test_nvfp4_scales_are_values_of_their_formats() -> None:
+def test_nvfp4_scales_are_values_of_their_formats():
     scaled = BLOCK_FORMATS["nvfp4"].quantize(tensors()["outliers"])
     assert torch.equal(FORMATS["fp8_e4m3"].quantize(scaled.scales), scaled.scales)
     assert torch.equal(FORMATS["fp4_e2m1"].quantize(scaled.elements), scaled.elements)
     assert scaled.scales.max() == 448
 
 
-def test_nvfp4_loses_blocks_whose_scale_underflows() -> None:
+def test_nvfp4_loses_blocks_whose_scale_underflows():
     x = torch.cat([torch.full((16,), 1e6), torch.full((16,), 1e-3)])
     assert BLOCK_FORMATS["nvfp4"].quantize(x).dequantize().tolist() == [1e6] * 16 + [0.0] * 16
 
 
 @pytest.mark.parametrize("scaled_format", [BLOCK_FORMATS["nvfp4"], per_tensor(FORMATS["fp8_e4m3"])])
-def test_a_shared_scale_shares_nan(scaled_format: ScaledFormat) -> None:
+def test_a_shared_scale_shares_nan(scaled_format):
     for poison in (math.nan, math.inf):
         x = torch.ones(64)
         x[3] = poison
         assert scaled_format.quantize(x).dequantize().isnan().all()
 
 
-def test_per_tensor_maps_the_largest_element_to_max() -> None:
+def test_per_tensor_maps_the_largest_element_to_max():
     scaled = per_tensor(FORMATS["fp8_e4m3"]).quantize(torch.tensor([[-7.0, 3.0], [1.0, 0.0]]))
     assert scaled.elements[0, 0] == -448
     assert scaled.dequantize()[0, 0] == -7
@@ -108,20 +105,20 @@ def test_per_tensor_maps_the_largest_element_to_max() -> None:
 @pytest.mark.parametrize(
     ("name", "bits"), [("mxfp8_e4m3", 8.25), ("mxfp8_e5m2", 8.25), ("mxfp4", 4.25), ("nvfp4", 4.5 + 32 / 512)]
 )
-def test_bits_per_element_count_every_scale(name: str, bits: float) -> None:
+def test_bits_per_element_count_every_scale(name, bits):
     assert BLOCK_FORMATS[name].quantize(torch.randn(8, 64)).bits_per_element == bits
 
 
 @pytest.mark.parametrize("scaled_format", [*BLOCK_FORMATS.values(), per_tensor(FORMATS["fp8_e4m3"])])
 @pytest.mark.parametrize("value", [0.0, 1e-45])
-def test_nothing_and_next_to_nothing_stay_finite(scaled_format: ScaledFormat, value: float) -> None:
+def test_nothing_and_next_to_nothing_stay_finite(scaled_format, value):
     back = scaled_format.quantize(torch.full((2, 32), value)).dequantize()
     assert back.isfinite().all()
     assert (back >= 0).all()
     assert back.max() <= 2 * torch.tensor(value)
 
 
-def test_a_last_block_may_be_shorter() -> None:
+def test_a_last_block_may_be_shorter():
     x = torch.randn(3, 40)
     scaled = BLOCK_FORMATS["mxfp4"].quantize(x)
     assert scaled.scales.shape == (3, 2)
@@ -131,7 +128,7 @@ def test_a_last_block_may_be_shorter() -> None:
     assert torch.equal(scaled.dequantize(), torch.cat([whole, rest], dim=1))
 
 
-def test_one_outlier_costs_its_block_or_its_tensor() -> None:
+def test_one_outlier_costs_its_block_or_its_tensor():
     x = torch.randn(64, 64, generator=torch.Generator().manual_seed(0))
     x[0, 0] = 1000.0
     whole, block = (
@@ -143,7 +140,7 @@ def test_one_outlier_costs_its_block_or_its_tensor() -> None:
     assert block.median_relative_error < 0.2
 
 
-def test_scaling_error_is_what_a_loop_finds() -> None:
+def test_scaling_error_is_what_a_loop_finds():
     x = torch.tensor([0.0, 1.0, -0.3, 0.01, 6.0])
     error = scaling_error(x, per_tensor(FORMATS["fp4_e2m1"]))  # scale 1: 0, 1, -0.5, 0, 6
     assert error.underflow_fraction == 1 / 4
@@ -153,7 +150,7 @@ def test_scaling_error_is_what_a_loop_finds() -> None:
     assert error.bits_per_element == 4 + 32 / 5
 
 
-def test_bad_input_is_answered_in_words() -> None:
+def test_bad_input_is_answered_in_words():
     with pytest.raises(ValueError, match="elements along a last dimension"):
         BLOCK_FORMATS["mxfp4"].quantize(torch.tensor(1.0))
     with pytest.raises(ValueError, match="elements along a last dimension"):

@@ -1,7 +1,5 @@
 """Weights in INT8 and INT4 by groups, against loops and against PyTorch's own quantisation."""
 
-from __future__ import annotations
-
 import pytest
 import torch
 

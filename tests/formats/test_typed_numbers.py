@@ -1,7 +1,5 @@
 """What a learner may type, and the answers in words."""
 
-from __future__ import annotations
-
 import math
 import time
 from fractions import Fraction
@@ -44,7 +42,7 @@ FP16 = FORMATS["fp16"]
         ("0^0", 1),
     ],
 )
-def test_numbers_are_understood_exactly(text: str, value: Fraction | float) -> None:
+def test_numbers_are_understood_exactly(text, value):
     typed = parse(text, FP16)
     assert typed.value == value
     assert typed.code == FP16.encode(value)
@@ -52,13 +50,13 @@ def test_numbers_are_understood_exactly(text: str, value: Fraction | float) -> N
 
 
 @pytest.mark.parametrize("text", ["-0", "-0.0", "−0", "-0e5"])
-def test_minus_zero_keeps_its_sign(text: str) -> None:
+def test_minus_zero_keeps_its_sign(text):
     typed = parse(text, FP16)
     assert (typed.value, math.copysign(1, typed.value), typed.code) == (0, -1, 0x8000)
     assert parse("0", FP16).code == 0
 
 
-def test_nan_is_understood() -> None:
+def test_nan_is_understood():
     assert math.isnan(parse("nan", FP16).value)
     assert FP16.split(parse("NaN", FP16).code).kind == "nan"
 
@@ -77,7 +75,7 @@ def test_nan_is_understood() -> None:
         ("0x7ffff", "tf32", 0x7FFFF),
     ],
 )
-def test_patterns_are_taken_bit_for_bit(text: str, name: str, code: int) -> None:
+def test_patterns_are_taken_bit_for_bit(text, name, code):
     typed = parse(text, FORMATS[name])
     assert (typed.code, typed.is_pattern) == (code, True)
     value = FORMATS[name].decode(code)
@@ -85,7 +83,7 @@ def test_patterns_are_taken_bit_for_bit(text: str, name: str, code: int) -> None
 
 
 @pytest.mark.parametrize("name", [name for name in FORMATS if " " in FORMATS[name].pattern(0)])
-def test_what_a_format_writes_it_also_reads(name: str) -> None:
+def test_what_a_format_writes_it_also_reads(name):
     for code in (0, 1, FORMATS[name].max_code, 2 ** FORMATS[name].bits - 1):
         assert parse(FORMATS[name].pattern(code), FORMATS[name]).code == code
 
@@ -123,13 +121,13 @@ def test_what_a_format_writes_it_also_reads(name: str) -> None:
         ("1" * 401, "401 characters"),
     ],
 )
-def test_the_rest_is_answered_in_words(text: str, words: str) -> None:
+def test_the_rest_is_answered_in_words(text, words):
     with pytest.raises(ValueError, match=words.replace("(", r"\(")):
         parse(text, FP16)
 
 
 @given(st.text(max_size=500) | st.text("0123456789.,+-*/^ex() _−×", max_size=30))
-def test_no_text_gives_anything_but_a_result_or_words(text: str) -> None:
+def test_no_text_gives_anything_but_a_result_or_words(text):
     try:
         answer = parse(text, FP16)
     except ValueError as error:
@@ -144,7 +142,7 @@ def test_no_text_gives_anything_but_a_result_or_words(text: str) -> None:
 
 @real_clock
 @pytest.mark.parametrize("text", ["1e16000", "9" * 190 + "^99", "9" * 400, "1e-16000", "9e99^-150"])
-def test_the_largest_texts_are_answered_at_once(text: str) -> None:
+def test_the_largest_texts_are_answered_at_once(text):
     started = time.perf_counter()
     assert parse(text, FP16).code in (0x7C00, 0)
     assert time.perf_counter() - started < 1
@@ -154,14 +152,14 @@ def test_the_largest_texts_are_answered_at_once(text: str) -> None:
     ("typed", "number"),
     [("8", 8), (8, 8), (" 1,024 ", 1024), ("2^10", 1024), ("1e3", 1000), ("4096", 4096), ("1", 1)],
 )
-def test_a_whole_number_is_understood(typed: str | int, number: int) -> None:
+def test_a_whole_number_is_understood(typed, number):
     assert parse_whole(typed, "The batch", 4096) == number
 
 
 @pytest.mark.parametrize(
     "typed", ["0", "-1", "abc", "1e9", "4097", "2.5", "", " ", "nan", "inf", "0x10000", "1e400", "8 8", "½"]
 )
-def test_anything_else_is_answered_with_what_would_do(typed: str) -> None:
+def test_anything_else_is_answered_with_what_would_do(typed):
     with pytest.raises(ValueError, match="The batch is a whole number from 1 to 4,096, which “") as caught:
         parse_whole(typed, "The batch", 4096)
     assert typed.strip() in str(caught.value)

@@ -1,14 +1,12 @@
 """The linear layer in few bits: its three products, spelt out with casts by NumPy and ml_dtypes."""
 
-from __future__ import annotations
-
 import copy
 from dataclasses import replace
 
 import pytest
 import torch
 import torch.nn.functional as F
-from torch import Tensor, nn
+from torch import nn
 
 from amp_lessons import fp8
 from amp_lessons.formats import relative_error
@@ -17,12 +15,12 @@ from tests.fp8.references import CONTENTS, dequantized, filled
 ALL = list(fp8.RECIPES)
 
 
-def deterministic(name: str) -> fp8.Recipe:
+def deterministic(name):
     """Return the recipe with nothing random and an fp32 sum, which the reference cannot do."""
     return replace(fp8.RECIPES[name].with_casts(stochastic=False), accumulation=fp8.FP32, amax_history=0)
 
 
-def expected_product(product: fp8.Product | None, left: Tensor, right: Tensor) -> Tensor:
+def expected_product(product, left, right):
     if product is None:
         return left @ right.t()
     if product.hadamard:
@@ -30,7 +28,7 @@ def expected_product(product: fp8.Product | None, left: Tensor, right: Tensor) -
     return dequantized(left.contiguous(), product.left) @ dequantized(right.contiguous(), product.right).t()
 
 
-def expected(recipe: fp8.Recipe, x: Tensor, weight: Tensor, gradient: Tensor) -> tuple[Tensor, ...]:
+def expected(recipe, x, weight, gradient):
     rows, back = x.reshape(-1, x.shape[-1]), gradient.reshape(-1, gradient.shape[-1])
     return (
         expected_product(recipe.output, rows, weight).reshape(gradient.shape),
@@ -39,7 +37,7 @@ def expected(recipe: fp8.Recipe, x: Tensor, weight: Tensor, gradient: Tensor) ->
     )
 
 
-def case(inputs: int = 50, outputs: int = 37, batch: tuple[int, ...] = (3, 11)) -> tuple[Tensor, ...]:
+def case(inputs=50, outputs=37, batch=(3, 11)):
     generator = torch.Generator().manual_seed(0)
     x, weight, bias = (
         torch.randn(*shape, generator=generator)
@@ -49,9 +47,7 @@ def case(inputs: int = 50, outputs: int = 37, batch: tuple[int, ...] = (3, 11)) 
     return x, weight, bias, gradient
 
 
-def run(
-    x: Tensor, weight: Tensor, bias: Tensor | None, gradient: Tensor, recipe, **how: object
-) -> tuple[Tensor, ...]:
+def run(x, weight, bias, gradient, recipe, **how):
     leaves = [each if each is None else each.detach().clone().requires_grad_() for each in (x, weight, bias)]
     output = fp8.linear(*leaves, recipe, **how)
     output.backward(gradient.to(output.dtype))
@@ -62,7 +58,7 @@ def run(
 @pytest.mark.parametrize(
     "sizes", [(50, 37, (3, 11)), (1, 1, (1,)), (128, 256, (32,)), (130, 7, (2, 2, 2))], ids=str
 )
-def test_all_three_products_are_what_the_recipe_says(name: str, sizes) -> None:
+def test_all_three_products_are_what_the_recipe_says(name, sizes):
     x, weight, bias, gradient = case(*sizes)
     recipe = deterministic(name)
     output, to_x, to_weight, to_bias = run(x, weight, bias, gradient, recipe)
@@ -77,7 +73,7 @@ def test_all_three_products_are_what_the_recipe_says(name: str, sizes) -> None:
 @pytest.mark.parametrize("name", ALL)
 @pytest.mark.parametrize("content", CONTENTS)
 @pytest.mark.parametrize("sizes", [(50, 37, (33,)), (1, 1, (1,))], ids=str)
-def test_all_three_products_whatever_is_in_the_operands(name: str, content: str, sizes) -> None:
+def test_all_three_products_whatever_is_in_the_operands(name, content, sizes):
     _, weight, _, gradient = case(*sizes)
     x, recipe = filled(content, gradient.shape[0], weight.shape[1]), deterministic(name)
     made = run(x, weight, None, gradient, recipe)
@@ -89,7 +85,7 @@ def test_all_three_products_whatever_is_in_the_operands(name: str, content: str,
 
 
 @pytest.mark.parametrize("name", ALL)
-def test_it_is_near_the_plain_layer(name: str) -> None:
+def test_it_is_near_the_plain_layer(name):
     x, weight, bias, gradient = case(256, 128, (256,))
     recipe = fp8.RECIPES[name]
     history = fp8.AmaxHistory(4)
@@ -101,7 +97,7 @@ def test_it_is_near_the_plain_layer(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", ALL)
-def test_where_every_cast_is_exact_it_is_the_plain_layer(name: str) -> None:
+def test_where_every_cast_is_exact_it_is_the_plain_layer(name):
     generator = torch.Generator().manual_seed(0)
     x, weight, gradient = (
         torch.randint(-1, 2, shape, generator=generator).float() * 4
@@ -119,7 +115,7 @@ def test_where_every_cast_is_exact_it_is_the_plain_layer(name: str) -> None:
 
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
 @pytest.mark.parametrize("name", ALL)
-def test_activations_of_16_bits_meet_fp32_masters(name: str, dtype: torch.dtype) -> None:
+def test_activations_of_16_bits_meet_fp32_masters(name, dtype):
     x, weight, bias, gradient = case()
     x, gradient, recipe = x.to(dtype), gradient.to(dtype), deterministic(name)
     output, to_x, to_weight, to_bias = run(x, weight, bias, gradient, recipe)
@@ -132,14 +128,14 @@ def test_activations_of_16_bits_meet_fp32_masters(name: str, dtype: torch.dtype)
         torch.testing.assert_close(to_weight, right_to_weight, rtol=1e-5, atol=1e-8)
 
 
-def test_under_autocast_the_result_has_its_dtype_and_sums_stay_fp32() -> None:
+def test_under_autocast_the_result_has_its_dtype_and_sums_stay_fp32():
     x, weight, bias, _ = case()
     with torch.autocast("cpu", torch.bfloat16):
         inside = fp8.linear(x, weight, bias)
     assert torch.equal(inside, fp8.linear(x.bfloat16(), weight, bias))
 
 
-def test_strides_do_not_matter() -> None:
+def test_strides_do_not_matter():
     x, weight, bias, gradient = case()
     plain = run(x, weight, bias, gradient, "mxfp8")
     turned = [each.t().contiguous().t() for each in (weight,)]
@@ -149,7 +145,7 @@ def test_strides_do_not_matter() -> None:
         torch.testing.assert_close(found, right)
 
 
-def test_a_gradient_that_is_expanded_is_no_different() -> None:
+def test_a_gradient_that_is_expanded_is_no_different():
     x, weight, *_ = case()
     x.requires_grad_()
     (by_sum,) = torch.autograd.grad(fp8.linear(x, weight).sum(), x)
@@ -159,7 +155,7 @@ def test_a_gradient_that_is_expanded_is_no_different() -> None:
 
 @pytest.mark.parametrize("name", ALL)
 @pytest.mark.parametrize("sizes", [(5, 3, (0,)), (5, 3, (2, 0)), (0, 3, (4,)), (5, 0, (4,))], ids=str)
-def test_no_elements(name: str, sizes) -> None:
+def test_no_elements(name, sizes):
     x, weight, bias, gradient = case(*sizes)
     output, to_x, to_weight, to_bias = run(
         x, weight, bias, gradient, fp8.RECIPES[name], history=fp8.AmaxHistory(2)
@@ -171,7 +167,7 @@ def test_no_elements(name: str, sizes) -> None:
 
 @pytest.mark.parametrize("name", [name for name in ALL if name != "delayed"])
 @pytest.mark.parametrize("poison", [float("nan"), float("inf")])
-def test_poison_reaches_the_output_so_that_a_scaler_sees_it(name: str, poison: float) -> None:
+def test_poison_reaches_the_output_so_that_a_scaler_sees_it(name, poison):
     x, weight, bias, gradient = case()
     x[1, 3, 5] = poison
     output = fp8.linear(x, weight, bias, name)
@@ -181,7 +177,7 @@ def test_poison_reaches_the_output_so_that_a_scaler_sees_it(name: str, poison: f
     assert not to_weight[0].isfinite().any()
 
 
-def test_what_needs_no_gradient_gets_no_product() -> None:
+def test_what_needs_no_gradient_gets_no_product():
     x, weight, bias, _ = case()
     with fp8.record() as made:
         weight.requires_grad_()
@@ -191,7 +187,7 @@ def test_what_needs_no_gradient_gets_no_product() -> None:
     assert [each.product for each in made] == ["output", "weight_gradient", "output"]
 
 
-def test_a_second_pass_over_a_kept_graph_casts_its_own_gradient() -> None:
+def test_a_second_pass_over_a_kept_graph_casts_its_own_gradient():
     x, weight, *_ = case()
     x.requires_grad_()
     output = fp8.linear(x, weight)
@@ -200,7 +196,7 @@ def test_a_second_pass_over_a_kept_graph_casts_its_own_gradient() -> None:
     torch.testing.assert_close(second, 3 * first)
 
 
-def test_gradients_of_gradients_are_refused_by_pytorch() -> None:
+def test_gradients_of_gradients_are_refused_by_pytorch():
     x, weight, *_ = case()
     x.requires_grad_()
     (once,) = torch.autograd.grad(fp8.linear(x, weight).square().sum(), x, create_graph=True)
@@ -208,7 +204,7 @@ def test_gradients_of_gradients_are_refused_by_pytorch() -> None:
         once.sum().backward()
 
 
-def test_a_weight_changed_before_backward_is_noticed() -> None:
+def test_a_weight_changed_before_backward_is_noticed():
     x, weight, *_ = case()
     weight.requires_grad_()
     output = fp8.linear(x, weight).sum()
@@ -218,10 +214,10 @@ def test_a_weight_changed_before_backward_is_noticed() -> None:
         output.backward()
 
 
-def test_stochastic_gradients_are_repeatable_and_right_on_average() -> None:
+def test_stochastic_gradients_are_repeatable_and_right_on_average():
     x, weight, _, gradient = case(48, 32, (64,))
 
-    def to_x(seed: int) -> Tensor:
+    def to_x(seed):
         return run(x, weight, None, gradient, "nvfp4", generator=torch.Generator().manual_seed(seed))[1]
 
     assert torch.equal(to_x(0), to_x(0))
@@ -234,14 +230,14 @@ def test_stochastic_gradients_are_repeatable_and_right_on_average() -> None:
 
 
 @pytest.mark.parametrize("name", ["tensorwise", "rowwise"])
-def test_the_kernel_of_the_cpu_gives_the_same_bits(name: str) -> None:
+def test_the_kernel_of_the_cpu_gives_the_same_bits(name):
     for emulated, kernel in zip(
         run(*case(), name, engine="emulated"), run(*case(), name, engine="device"), strict=True
     ):
         assert torch.equal(emulated, kernel)
 
 
-def test_a_recipe_with_few_bits_to_add_up_in_differs_from_fp32() -> None:
+def test_a_recipe_with_few_bits_to_add_up_in_differs_from_fp32():
     x, weight, _, _ = case(512, 8, (4,))
     recipe = fp8.RECIPES["tensorwise"]
     few = fp8.linear(x.abs(), weight.abs(), None, replace(recipe, accumulation=fp8.Accumulation(8)))
@@ -249,7 +245,7 @@ def test_a_recipe_with_few_bits_to_add_up_in_differs_from_fp32() -> None:
     assert ((few - plain) / plain).mean() < -0.05
 
 
-def test_a_layer_copied_or_saved_is_the_same() -> None:
+def test_a_layer_copied_or_saved_is_the_same():
     layer = fp8.ScaledLinear(8, 4, recipe="delayed")
     layer(torch.randn(3, 8))
     twin = fp8.ScaledLinear(8, 4, recipe="delayed")
@@ -263,7 +259,7 @@ def test_a_layer_copied_or_saved_is_the_same() -> None:
 @pytest.mark.gpu
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA GPU")
 @pytest.mark.parametrize("name", ["tensorwise", "rowwise", "mxfp8", "deepseek_v3"])
-def test_a_gpu_trains_what_the_emulation_does(name: str) -> None:
+def test_a_gpu_trains_what_the_emulation_does(name):
     tensors = [each.to("cuda") for each in case()]
     tensors[0] = tensors[0].bfloat16()
     for made, emulated in zip(run(*tensors, name), run(*tensors, name, engine="emulated"), strict=True):
@@ -292,15 +288,15 @@ def test_a_gpu_trains_what_the_emulation_does(name: str) -> None:
         ({"layer": None}, TypeError, "layer is the name of a layer"),
     ],
 )
-def test_bad_arguments_are_answered_in_words(changes, error, message) -> None:
+def test_bad_arguments_are_answered_in_words(changes, error, message):
     with pytest.raises(error, match=message):
         fp8.linear(**{"x": torch.ones(2, 3), "weight": torch.ones(5, 3), **changes})
 
 
 @pytest.mark.parametrize("name", ALL)
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
-def test_a_layer_without_data_has_the_shapes_and_dtypes_of_one_with(name: str, dtype: torch.dtype) -> None:
-    def shapes(device: str) -> list[tuple[torch.Size, torch.dtype]]:
+def test_a_layer_without_data_has_the_shapes_and_dtypes_of_one_with(name, dtype):
+    def shapes(device):
         x, weight, bias, gradient = (each.to(device) for each in case())
         history = fp8.AmaxHistory(4).to(device)
         made = run(x.to(dtype), weight, bias, gradient, name, history=history)

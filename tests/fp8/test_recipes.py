@@ -1,7 +1,5 @@
 """Recipes are data that can be read, changed, and are refused where they make no sense."""
 
-from __future__ import annotations
-
 from dataclasses import FrozenInstanceError, replace
 
 import pytest
@@ -10,7 +8,7 @@ from amp_lessons import fp8
 from amp_lessons.formats import FORMATS
 
 
-def test_the_recipes_that_models_are_trained_with_are_there() -> None:
+def test_the_recipes_that_models_are_trained_with_are_there():
     assert {name: recipe.bits for name, recipe in fp8.RECIPES.items()} == {
         "tensorwise": 8,
         "delayed": 8,
@@ -26,12 +24,12 @@ def test_the_recipes_that_models_are_trained_with_are_there() -> None:
         assert any(known in recipe.source for known in ("torchao", "Transformer Engine", "arxiv.org", "OCP"))
 
 
-def test_a_recipe_is_frozen() -> None:
+def test_a_recipe_is_frozen():
     with pytest.raises(FrozenInstanceError):
-        fp8.RECIPES["mxfp8"].amax_history = 3  # type: ignore[misc]
+        fp8.RECIPES["mxfp8"].amax_history = 3
 
 
-def test_casts_say_themselves_in_words() -> None:
+def test_casts_say_themselves_in_words():
     nvfp4 = fp8.RECIPES["nvfp4"]
     assert str(nvfp4.output) == "e2m1 1 × 16 · e2m1 16 × 16"
     assert str(nvfp4.weight_gradient) == "e2m1 1 × 16 stochastic · e2m1 1 × 16, Hadamard 16"
@@ -40,7 +38,7 @@ def test_casts_say_themselves_in_words() -> None:
     assert str(fp8.RECIPES["deepseek_v3"].accumulation) == "14 bits, to fp32 every 128"
 
 
-def test_casts_of_one_role_are_changed_wherever_it_is_multiplied() -> None:
+def test_casts_of_one_role_are_changed_wherever_it_is_multiplied():
     changed = fp8.RECIPES["tensorwise"].with_casts("gradient", element=FORMATS["fp8_e4m3"])
     elements = {
         name: (product.left.element.name, product.right.element.name)
@@ -56,7 +54,7 @@ def test_casts_of_one_role_are_changed_wherever_it_is_multiplied() -> None:
     assert weights.weight_gradient == fp8.RECIPES["nvfp4"].weight_gradient
 
 
-def test_a_recipe_without_products_has_the_bits_of_fp32() -> None:
+def test_a_recipe_without_products_has_the_bits_of_fp32():
     assert fp8.Recipe("plain", "nobody", None, None, None).bits == 32
 
 
@@ -73,20 +71,18 @@ def test_a_recipe_without_products_has_the_bits_of_fp32() -> None:
         ("scale", FORMATS["e8m0"], ValueError, "its rule is not 'exact' but 'up'"),
     ],
 )
-def test_a_cast_that_cannot_be_is_refused(
-    field: str, value: object, error: type[Exception], message: str
-) -> None:
+def test_a_cast_that_cannot_be_is_refused(field, value, error, message):
     with pytest.raises(error, match=message):
-        fp8.Cast(**{field: value})  # type: ignore[arg-type]
+        fp8.Cast(**{field: value})
 
 
-def test_powers_of_two_do_not_go_with_scales_that_cannot_hold_them() -> None:
+def test_powers_of_two_do_not_go_with_scales_that_cannot_hold_them():
     for wrong in ({"scale": FORMATS["fp8_e4m3"]}, {"has_tensor_scale": True}):
         with pytest.raises(ValueError, match="needs scales in fp32 or e8m0, and none of the tensor beside"):
-            fp8.Cast(rule="up", **wrong)  # type: ignore[arg-type]
+            fp8.Cast(rule="up", **wrong)
 
 
-def test_a_recipe_that_cannot_be_is_refused() -> None:
+def test_a_recipe_that_cannot_be_is_refused():
     rowwise = fp8.RECIPES["rowwise"]
     with pytest.raises(ValueError, match="only one scale per tensor"):
         replace(rowwise, amax_history=16)
@@ -95,8 +91,8 @@ def test_a_recipe_that_cannot_be_is_refused() -> None:
     with pytest.raises(TypeError, match=r"accumulation is an fp8\.Accumulation"):
         replace(rowwise, accumulation=14)
     with pytest.raises(TypeError, match=r"left is an fp8\.Cast"):
-        fp8.Product("e4m3", fp8.Cast())  # type: ignore[arg-type]
+        fp8.Product("e4m3", fp8.Cast())
     with pytest.raises(ValueError, match="size is a power of two"):
         fp8.Product(fp8.Cast(), fp8.Cast(), hadamard=12)
     with pytest.raises(ValueError, match="no role 'grad'; did you mean gradient"):
-        rowwise.with_casts("grad", rule="none")  # type: ignore[arg-type]
+        rowwise.with_casts("grad", rule="none")

@@ -1,7 +1,5 @@
 """What a step sends, told without ranks, against real gloo processes, PyTorch's own counts and formulas."""
 
-from __future__ import annotations
-
 import functools
 import math
 import sys

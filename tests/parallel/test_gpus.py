@@ -1,7 +1,5 @@
 """Ranks that skip together, and FSDP2, on GPUs with NCCL; the same on gloo where there are none."""
 
-from __future__ import annotations
-
 import os
 
 import pytest

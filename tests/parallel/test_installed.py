@@ -1,7 +1,5 @@
 """What is asked of the installed PyTorch, against what it does when asked by hand."""
 
-from __future__ import annotations
-
 import pytest
 import torch
 import torch.distributed as dist

@@ -1,7 +1,5 @@
 """What lesson 08 asks and says in words is true of what is computed here."""
 
-from __future__ import annotations
-
 import json
 import re
 

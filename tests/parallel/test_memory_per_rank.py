@@ -1,7 +1,5 @@
 """Bytes per parameter and rank, against the papers' tables, FSDP2's shards and PyTorch's own tracker."""
 
-from __future__ import annotations
-
 import pytest
 import torch
 import torch.distributed as dist

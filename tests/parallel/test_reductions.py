@@ -1,7 +1,5 @@
 """Reductions simulated hop by hop, against real gloo processes and against sums done one by one."""
 
-from __future__ import annotations
-
 import time
 from types import SimpleNamespace
 

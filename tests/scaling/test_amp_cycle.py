@@ -1,7 +1,5 @@
 """The mixed precision step, one phase at a time, against the same step written out in plain PyTorch."""
 
-from __future__ import annotations
-
 import copy
 import math
 
@@ -10,39 +8,39 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
-from amp_lessons.scaling import PHASES, AmpCycle, PhaseSnapshot, make_scaler
+from amp_lessons.scaling import PHASES, AmpCycle, make_scaler
 
 Batch = tuple[Tensor, Tensor]
 
 
-def perceptron() -> nn.Sequential:
+def perceptron():
     torch.manual_seed(0)
     return nn.Sequential(nn.Linear(6, 8), nn.ReLU(), nn.Linear(8, 5))
 
 
-def batches() -> list[Batch]:
+def batches():
     generator = torch.Generator().manual_seed(1)
     return [(torch.randn(5, 6, generator=generator), torch.arange(5)) for _ in range(2)]
 
 
-def sgd(model: nn.Module) -> torch.optim.Optimizer:
+def sgd(model):
     return torch.optim.SGD(model.parameters(), lr=0.5)
 
 
-def cycle_of(model: nn.Module, init_scale: float = 1024.0, **options: object) -> AmpCycle:
+def cycle_of(model, init_scale=1024.0, **options):
     scaler = make_scaler("cpu", init_scale=init_scale, growth_interval=2)
-    return AmpCycle(model, batches(), sgd(model), cross_entropy, scaler=scaler, **options)  # type: ignore[arg-type]
+    return AmpCycle(model, batches(), sgd(model), cross_entropy, scaler=scaler, **options)
 
 
-def by_phase(snapshots: tuple[PhaseSnapshot, ...]) -> dict[str, PhaseSnapshot]:
+def by_phase(snapshots):
     return {snapshot.phase: snapshot for snapshot in snapshots}
 
 
-def first_biases(model: nn.Module) -> tuple[float, ...]:
-    return tuple(model[-1].bias[:4].tolist())  # type: ignore[index]
+def first_biases(model):
+    return tuple(model[-1].bias[:4].tolist())
 
 
-def test_phases_follow_each_other_round_and_round() -> None:
+def test_phases_follow_each_other_round_and_round():
     cycle = cycle_of(perceptron())
     announced, performed = [], []
     for _ in range(2 * len(PHASES)):
@@ -53,7 +51,7 @@ def test_phases_follow_each_other_round_and_round() -> None:
     assert performed == [(k, phase) for k in range(2) for phase in PHASES]
 
 
-def test_two_cycles_train_exactly_as_the_loop_in_the_documentation_does() -> None:
+def test_two_cycles_train_exactly_as_the_loop_in_the_documentation_does():
     model = perceptron()
     reference = copy.deepcopy(model)
     optimizer, scaler = sgd(reference), torch.amp.GradScaler("cpu", init_scale=1024.0)
@@ -71,7 +69,7 @@ def test_two_cycles_train_exactly_as_the_loop_in_the_documentation_does() -> Non
     assert all(torch.equal(a, b) for a, b in zip(model.parameters(), reference.parameters(), strict=True))
 
 
-def test_each_phase_shows_what_it_did() -> None:
+def test_each_phase_shows_what_it_did():
     model = perceptron()
     before = first_biases(model)
     seen = by_phase(cycle_of(model).advance_cycle())
@@ -107,7 +105,7 @@ def test_each_phase_shows_what_it_did() -> None:
     assert seen["update"].scale == 1024.0
 
 
-def test_an_injected_overflow_is_found_and_the_step_skipped() -> None:
+def test_an_injected_overflow_is_found_and_the_step_skipped():
     model = perceptron()
     before = [p.clone() for p in model.parameters()]
     cycle = cycle_of(model)
@@ -125,7 +123,7 @@ def test_an_injected_overflow_is_found_and_the_step_skipped() -> None:
     assert (after["check"].gradients_finite, after["step"].skipped) == (True, False)
 
 
-def test_an_overflow_injected_too_late_waits_for_the_next_backward() -> None:
+def test_an_overflow_injected_too_late_waits_for_the_next_backward():
     cycle = cycle_of(perceptron())
     while cycle.phase != "unscale":
         cycle.advance()
@@ -134,7 +132,7 @@ def test_an_overflow_injected_too_late_waits_for_the_next_backward() -> None:
     assert cycle.advance_cycle()[-1].skipped is True
 
 
-def test_a_real_overflow_needs_no_injection() -> None:
+def test_a_real_overflow_needs_no_injection():
     seen = by_phase(cycle_of(perceptron(), init_scale=2.0**40).advance_cycle())
     assert (seen["check"].gradients_finite, seen["step"].skipped, seen["update"].scale) == (
         False,
@@ -143,10 +141,10 @@ def test_a_real_overflow_needs_no_injection() -> None:
     )
 
 
-def test_the_overflow_goes_where_there_is_a_gradient() -> None:
+def test_the_overflow_goes_where_there_is_a_gradient():
     model = perceptron()
     model.register_module("unused", nn.Linear(2, 2))
-    model.forward = lambda x: model[2](model[1](model[0](x)))  # type: ignore[method-assign]
+    model.forward = lambda x: model[2](model[1](model[0](x)))
     cycle = cycle_of(model)
     cycle.inject_overflow()
     seen = by_phase(cycle.advance_cycle())
@@ -157,28 +155,28 @@ def test_the_overflow_goes_where_there_is_a_gradient() -> None:
 class Rows(nn.Module):
     """Rows of a table as logits; the table is the only parameter, so it is the watched one."""
 
-    def __init__(self, sparse: bool) -> None:
+    def __init__(self, sparse):
         super().__init__()
         torch.manual_seed(0)
         self.table = nn.Embedding(10, 5, sparse=sparse)
 
-    def forward(self, x: Tensor) -> Tensor:
+    def forward(self, x):
         return self.table(x).mean(1)
 
 
-def cycle_of_rows(sparse: bool) -> AmpCycle:
+def cycle_of_rows(sparse):
     model = Rows(sparse)
     looked_up = torch.tensor([[0, 7], [5, 3], [2, 4]])  # each once: SGD rounds after each part of a row
     return AmpCycle(model, [(looked_up, torch.arange(3))], sgd(model), cross_entropy)
 
 
-def test_sparse_gradients_are_walked_through_as_dense_ones_are() -> None:
+def test_sparse_gradients_are_walked_through_as_dense_ones_are():
     sparse, dense = (cycle_of_rows(kind) for kind in (True, False))
     for _ in range(2):
         assert sparse.advance_cycle() == dense.advance_cycle()  # row 0 comes first in both
 
 
-def test_a_sparse_gradient_overflows_too() -> None:
+def test_a_sparse_gradient_overflows_too():
     cycle = cycle_of_rows(sparse=True)
     cycle.inject_overflow()
     seen = by_phase(cycle.advance_cycle())
@@ -193,26 +191,26 @@ def test_a_sparse_gradient_overflows_too() -> None:
     [(torch.bfloat16, torch.bfloat16), (torch.float32, torch.float32)],
     ids=["bf16", "fp32"],
 )
-def test_other_dtypes(dtype: torch.dtype, output: torch.dtype) -> None:
+def test_other_dtypes(dtype, output):
     seen = by_phase(cycle_of(perceptron(), dtype=dtype).advance_cycle())
     assert seen["forward"].dtypes["output"] == output
     assert seen["step"].skipped is False
 
 
-def test_the_default_scaler_is_pytorchs() -> None:
+def test_the_default_scaler_is_pytorchs():
     model = perceptron()
     cycle = AmpCycle(model, batches(), sgd(model), cross_entropy)
     assert cycle.scaler.state_dict() == torch.amp.GradScaler("cpu").state_dict()
 
 
-def test_no_hook_stays_on_the_optimizer() -> None:
+def test_no_hook_stays_on_the_optimizer():
     model = perceptron()
     optimizer = sgd(model)
     AmpCycle(model, batches(), optimizer, cross_entropy).advance_cycle()
     assert not optimizer._optimizer_step_post_hooks
 
 
-def test_a_loader_that_runs_dry_is_explained() -> None:
+def test_a_loader_that_runs_dry_is_explained():
     model = perceptron()
     cycle = AmpCycle(model, iter(batches()), sgd(model), cross_entropy)
     cycle.advance_cycle()
@@ -223,7 +221,7 @@ def test_a_loader_that_runs_dry_is_explained() -> None:
         AmpCycle(model, [], sgd(model), cross_entropy).advance()
 
 
-def test_an_error_in_the_forward_pass_leaves_the_phase_where_it_was() -> None:
+def test_an_error_in_the_forward_pass_leaves_the_phase_where_it_was():
     model = perceptron()
     wrong = [(torch.ones(5, 7), torch.arange(5))]
     cycle = AmpCycle(model, wrong, sgd(model), cross_entropy)
@@ -233,10 +231,10 @@ def test_an_error_in_the_forward_pass_leaves_the_phase_where_it_was() -> None:
     assert not torch.is_autocast_enabled("cpu")
 
 
-def test_what_cannot_work_is_refused_at_once() -> None:
+def test_what_cannot_work_is_refused_at_once():
     model = perceptron()
     with pytest.raises(TypeError, match=r"torch\.optim\.Optimizer"):
-        AmpCycle(model, batches(), model.parameters(), cross_entropy)  # type: ignore[arg-type]
+        AmpCycle(model, batches(), model.parameters(), cross_entropy)
     fused = torch.optim.SGD(model.parameters(), lr=0.1, fused=True)
     with pytest.raises(ValueError, match="fused"):
         AmpCycle(model, batches(), fused, cross_entropy)
@@ -244,7 +242,7 @@ def test_what_cannot_work_is_refused_at_once() -> None:
     with pytest.raises(ValueError, match="disabled"):
         AmpCycle(model, batches(), sgd(model), cross_entropy, scaler=off)
     with pytest.raises(TypeError, match="GradScaler"):
-        AmpCycle(model, batches(), sgd(model), cross_entropy, scaler=1024.0)  # type: ignore[arg-type]
+        AmpCycle(model, batches(), sgd(model), cross_entropy, scaler=1024.0)
     with pytest.raises(ValueError, match="autocast runs in"):
         AmpCycle(model, batches(), sgd(model), cross_entropy, dtype=torch.float64)
     with pytest.raises(ValueError, match="no parameter"):
@@ -264,22 +262,20 @@ def test_what_cannot_work_is_refused_at_once() -> None:
         ({"growth_interval": True}, TypeError, "growth_interval is a whole number"),
     ],
 )
-def test_an_impossible_knob_is_explained(
-    knobs: dict[str, float], error: type[Exception], message: str
-) -> None:
+def test_an_impossible_knob_is_explained(knobs, error, message):
     with pytest.raises(error, match=message):
-        make_scaler("cpu", **knobs)  # type: ignore[arg-type]
+        make_scaler("cpu", **knobs)
 
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU here")
-def test_a_scaler_for_a_missing_gpu_is_refused() -> None:
+def test_a_scaler_for_a_missing_gpu_is_refused():
     with pytest.raises(RuntimeError, match="does nothing without a GPU"):
         make_scaler("cuda")
 
 
 @pytest.mark.gpu
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA GPU")
-def test_on_a_gpu_the_overflow_is_skipped_too() -> None:
+def test_on_a_gpu_the_overflow_is_skipped_too():
     model = perceptron().cuda()
     cycle = AmpCycle(model, batches(), sgd(model), cross_entropy)
     cycle.inject_overflow()

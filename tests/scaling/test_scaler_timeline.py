@@ -1,7 +1,5 @@
 """What the timeline says a GradScaler did, against PyTorch's documentation and a scaler run beside it."""
 
-from __future__ import annotations
-
 import copy
 from itertools import cycle, islice
 
@@ -15,30 +13,30 @@ from amp_lessons.scaling import ScalerTimeline
 Batch = tuple[Tensor, Tensor]
 
 
-def perceptron() -> nn.Sequential:
+def perceptron():
     torch.manual_seed(0)
     return nn.Sequential(nn.Linear(6, 8), nn.ReLU(), nn.Linear(8, 5))
 
 
-def loader() -> list[Batch]:
+def loader():
     generator = torch.Generator().manual_seed(1)
     return [(torch.randn(5, 6, generator=generator), torch.arange(5)) for _ in range(3)]
 
 
-def record(model: nn.Module | None = None, **options: object) -> ScalerTimeline:
+def record(model=None, **options):
     model = perceptron() if model is None else model
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
-    return ScalerTimeline.record(model, loader(), optimizer, cross_entropy, **options)  # type: ignore[arg-type]
+    return ScalerTimeline.record(model, loader(), optimizer, cross_entropy, **options)
 
 
-def test_agrees_with_a_scaler_that_is_read_by_hand() -> None:
+def test_agrees_with_a_scaler_that_is_read_by_hand():
     model = perceptron()
     reference = copy.deepcopy(model)
     knobs = {"init_scale": 2.0**20, "growth_factor": 4.0, "backoff_factor": 0.25, "growth_interval": 3}
     timeline = record(model, steps=14, **knobs)
 
     optimizer = torch.optim.SGD(reference.parameters(), lr=0.1)
-    scaler = torch.amp.GradScaler("cpu", **knobs)  # type: ignore[arg-type]
+    scaler = torch.amp.GradScaler("cpu", **knobs)
     for step, (inputs, targets) in zip(timeline.steps, islice(cycle(loader()), 14), strict=True):
         before, weights = scaler.get_scale(), reference[0].weight.clone()
         optimizer.zero_grad()
@@ -55,7 +53,7 @@ def test_agrees_with_a_scaler_that_is_read_by_hand() -> None:
     assert any(step.next_scale > step.scale for step in timeline.steps)
 
 
-def test_an_injected_overflow_skips_that_step_halves_the_scale_and_restarts_the_count() -> None:
+def test_an_injected_overflow_skips_that_step_halves_the_scale_and_restarts_the_count():
     timeline = record(steps=8, init_scale=1024.0, growth_interval=3, overflow_at=[4])
     assert timeline.skipped == (4,)
     assert timeline.scales == (1024, 1024, 1024, 2048, 2048, 1024, 1024, 1024)
@@ -64,19 +62,19 @@ def test_an_injected_overflow_skips_that_step_halves_the_scale_and_restarts_the_
     assert timeline.steps[-1].next_scale == 2048
 
 
-def test_the_scale_has_no_floor() -> None:
+def test_the_scale_has_no_floor():
     timeline = record(steps=6, init_scale=4.0, overflow_at=range(6))
     assert timeline.steps[-1].next_scale == 0.0625
     assert len(timeline.skipped) == 6
 
 
-def test_too_large_a_start_costs_the_first_steps() -> None:
+def test_too_large_a_start_costs_the_first_steps():
     timeline = record(steps=40, init_scale=2.0**40)
     assert timeline.skipped[:10] == tuple(range(10))
     assert len(timeline.skipped) < 40
 
 
-def test_steps_can_be_taken_one_by_one() -> None:
+def test_steps_can_be_taken_one_by_one():
     model = perceptron()
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
     timeline = ScalerTimeline(model, loader(), optimizer, cross_entropy, init_scale=8.0)
@@ -87,7 +85,7 @@ def test_steps_can_be_taken_one_by_one() -> None:
     assert [step.step for step in timeline.steps] == [0, 1, 2]
 
 
-def test_bf16_runs_with_a_scaler_too() -> None:
+def test_bf16_runs_with_a_scaler_too():
     model, seen = perceptron(), set()
     model.register_forward_hook(lambda module, args, output: seen.add(output.dtype))
     assert record(model, steps=2, dtype=torch.bfloat16).skipped == ()
@@ -104,24 +102,24 @@ def test_bf16_runs_with_a_scaler_too() -> None:
         ({"steps": 3, "growth_interval": 0}, "growth_interval is a whole number of at least 1"),
     ],
 )
-def test_impossible_options_are_explained(options: dict[str, object], message: str) -> None:
+def test_impossible_options_are_explained(options, message):
     with pytest.raises(ValueError, match=message):
         record(**options)
 
 
-def test_one_number_is_no_collection_of_steps() -> None:
+def test_one_number_is_no_collection_of_steps():
     with pytest.raises(TypeError, match=r"overflow_at is a collection of steps, such as \[3\], not 1"):
         record(steps=2, overflow_at=1)
 
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU here")
-def test_a_missing_gpu_is_named() -> None:
+def test_a_missing_gpu_is_named():
     with pytest.raises(RuntimeError, match="needs a GPU"):
         record(steps=1, device_type="cuda")
 
 
 @pytest.mark.parametrize("mode", [torch.no_grad, torch.inference_mode])
-def test_the_mode_of_the_caller_makes_no_difference(mode: type[torch.no_grad]) -> None:
+def test_the_mode_of_the_caller_makes_no_difference(mode):
     model, expected = perceptron(), record(steps=3, growth_interval=2)
     with mode():
         assert record(model, steps=3, growth_interval=2).steps == expected.steps  # its batches are made here
@@ -129,14 +127,14 @@ def test_the_mode_of_the_caller_makes_no_difference(mode: type[torch.no_grad]) -
         assert torch.is_inference_mode_enabled() == (mode is torch.inference_mode)
 
 
-def test_a_model_made_under_inference_mode_is_named() -> None:
+def test_a_model_made_under_inference_mode_is_named():
     with torch.inference_mode():
         model = perceptron()
     with pytest.raises(ValueError, match=r"made under torch\.inference_mode"):
         record(model, steps=1)
 
 
-def test_growth_is_listed_with_the_interval_it_waits_for() -> None:
+def test_growth_is_listed_with_the_interval_it_waits_for():
     model = torch.nn.Linear(4, 1)
     loader = [(torch.ones(2, 4), torch.ones(2, 1))]
     optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
