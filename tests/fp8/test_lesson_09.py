@@ -116,15 +116,7 @@ def test_transformer_engines_cell_gives_each_layer_its_weights_and_the_recipe(na
 
 def test_a_library_that_is_not_there_is_said_to_be_missing(names, capsys, monkeypatch):
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
-    run(
-        names,
-        "libraries-ours",
-        "libraries-torchao",
-        "libraries-kernel",
-        "libraries-layers",
-        "libraries-te",
-        "libraries-titan-run",
-    )
+    run(names, *(f"libraries-{each}" for each in ("ours", "torchao", "kernel", "layers", "te", "titan-run")))
     assert capsys.readouterr().out.count("not installed here") == 3
 
 

@@ -1,18 +1,17 @@
 """The linear layer in few bits: its three products, spelt out with casts by NumPy and ml_dtypes."""
 
-import copy
 from dataclasses import replace
 
 import pytest
 import torch
 import torch.nn.functional as F
-from torch import nn
 
 from amp_lessons import fp8
 from amp_lessons.formats import relative_error
 from tests.fp8.references import CONTENTS, dequantized, filled
 
 ALL = list(fp8.RECIPES)
+ONE, ONES = torch.ones(()), torch.ones(3, 11, 37)
 
 
 def deterministic(name):
@@ -96,23 +95,6 @@ def test_it_is_near_the_plain_layer(name):
         assert (found - right).norm() / right.norm() < (0.06 if recipe.bits == 8 else 0.25)
 
 
-@pytest.mark.parametrize("name", ALL)
-def test_where_every_cast_is_exact_it_is_the_plain_layer(name):
-    generator = torch.Generator().manual_seed(0)
-    x, weight, gradient = (
-        torch.randint(-1, 2, shape, generator=generator).float() * 4
-        for shape in ((16, 16), (16, 16), (16, 16))
-    )
-    recipe = replace(fp8.RECIPES[name].with_casts(rule="none", has_tensor_scale=False), amax_history=0)
-    recipe = replace(
-        recipe, weight_gradient=recipe.weight_gradient and replace(recipe.weight_gradient, hadamard=None)
-    )
-    output, to_x, to_weight = run(x, weight, None, gradient, recipe)
-    assert torch.equal(output, x @ weight.t())
-    assert torch.equal(to_x, gradient @ weight)
-    assert torch.equal(to_weight, gradient.t() @ x)
-
-
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
 @pytest.mark.parametrize("name", ALL)
 def test_activations_of_16_bits_meet_fp32_masters(name, dtype):
@@ -137,20 +119,12 @@ def test_under_autocast_the_result_has_its_dtype_and_sums_stay_fp32():
 
 def test_strides_do_not_matter():
     x, weight, bias, gradient = case()
+    across, turned, back = (each.mT.contiguous().mT for each in (x, weight, gradient))
     plain = run(x, weight, bias, gradient, "mxfp8")
-    turned = [each.t().contiguous().t() for each in (weight,)]
-    across = x.transpose(0, 1).contiguous().transpose(0, 1)
-    back = gradient.transpose(0, 1).contiguous().transpose(0, 1)
-    for found, right in zip(run(across, turned[0], bias, back, "mxfp8"), plain, strict=True):
+    for found, right in zip(run(across, turned, bias, back, "mxfp8"), plain, strict=True):
         torch.testing.assert_close(found, right)
-
-
-def test_a_gradient_that_is_expanded_is_no_different():
-    x, weight, *_ = case()
-    x.requires_grad_()
-    (by_sum,) = torch.autograd.grad(fp8.linear(x, weight).sum(), x)
-    (by_ones,) = torch.autograd.grad(fp8.linear(x, weight), x, torch.ones(3, 11, 37))
-    assert torch.equal(by_sum, by_ones)
+    expanded, full = (run(x, weight, None, each, "mxfp8") for each in (ONE.expand(3, 11, 37), ONES))
+    assert all(map(torch.equal, expanded, full))
 
 
 @pytest.mark.parametrize("name", ALL)
@@ -167,13 +141,10 @@ def test_no_elements(name, sizes):
 
 @pytest.mark.parametrize("name", [name for name in ALL if name != "delayed"])
 @pytest.mark.parametrize("poison", [float("nan"), float("inf")])
-def test_poison_reaches_the_output_so_that_a_scaler_sees_it(name, poison):
+def test_poison_of_a_gradient_reaches_the_weights_so_that_a_scaler_sees_it(name, poison):
     x, weight, bias, gradient = case()
-    x[1, 3, 5] = poison
-    output = fp8.linear(x, weight, bias, name)
-    assert not output[1, 3].isfinite().any()
     gradient[0, 0, 0] = poison
-    _, _, to_weight, _ = run(*case()[:3], gradient, name)
+    _, _, to_weight, _ = run(x, weight, bias, gradient, name)
     assert not to_weight[0].isfinite().any()
 
 
@@ -245,17 +216,6 @@ def test_a_recipe_with_few_bits_to_add_up_in_differs_from_fp32():
     assert ((few - plain) / plain).mean() < -0.05
 
 
-def test_a_layer_copied_or_saved_is_the_same():
-    layer = fp8.ScaledLinear(8, 4, recipe="delayed")
-    layer(torch.randn(3, 8))
-    twin = fp8.ScaledLinear(8, 4, recipe="delayed")
-    twin.load_state_dict(layer.state_dict())
-    x = torch.randn(3, 8)
-    assert torch.equal(twin(x), copy.deepcopy(layer)(x))
-    assert set(nn.Linear(8, 4).state_dict()) < set(layer.state_dict())
-    assert "recipe=delayed" in repr(layer)
-
-
 @pytest.mark.gpu
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA GPU")
 @pytest.mark.parametrize("name", ["tensorwise", "rowwise", "mxfp8", "deepseek_v3"])
@@ -269,38 +229,16 @@ def test_a_gpu_trains_what_the_emulation_does(name):
 @pytest.mark.parametrize(
     ("changes", "error", "message"),
     [
-        ({"x": [1.0]}, TypeError, "x is a tensor of fp32, bf16 or fp16"),
-        (
-            {"x": torch.ones(2, 3, dtype=torch.int64)},
-            TypeError,
-            r"x is a tensor of fp32.*not of torch\.int64",
-        ),
+        ({"x": torch.ones(2, 3).long()}, TypeError, r"x is a tensor of fp32.*not of torch\.int64"),
         ({"weight": torch.ones(3)}, ValueError, r"x is \(..., inputs\) and weight \(outputs, inputs\)"),
         ({"x": torch.ones(2, 4)}, ValueError, r"not \(2, 4\) and \(5, 3\)"),
         ({"x": torch.tensor(1.0)}, ValueError, r"not \(\) and \(5, 3\)"),
         ({"bias": torch.ones(3)}, ValueError, r"bias has the shape \(5,\), one per output, not \(3,\)"),
         ({"recipe": "mxfp9"}, ValueError, "no recipe 'mxfp9'; did you mean mxfp"),
-        ({"recipe": 8}, TypeError, "recipe is a Recipe or the name of one"),
         ({"recipe": "delayed"}, ValueError, r"give history=fp8\.AmaxHistory\(1024\)"),
-        ({"history": 16}, TypeError, r"history is an fp8\.AmaxHistory, or None"),
-        ({"generator": 0}, TypeError, r"generator is a torch\.Generator, or None"),
         ({"engine": "cuda"}, ValueError, "no engine 'cuda'"),
-        ({"layer": None}, TypeError, "layer is the name of a layer"),
     ],
 )
 def test_bad_arguments_are_answered_in_words(changes, error, message):
     with pytest.raises(error, match=message):
         fp8.linear(**{"x": torch.ones(2, 3), "weight": torch.ones(5, 3), **changes})
-
-
-@pytest.mark.parametrize("name", ALL)
-@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
-def test_a_layer_without_data_has_the_shapes_and_dtypes_of_one_with(name, dtype):
-    def shapes(device):
-        x, weight, bias, gradient = (each.to(device) for each in case())
-        history = fp8.AmaxHistory(4).to(device)
-        made = run(x.to(dtype), weight, bias, gradient, name, history=history)
-        assert {each.device.type for each in made} == {device}
-        return [(each.shape, each.dtype) for each in made]
-
-    assert shapes("meta") == shapes("cpu")

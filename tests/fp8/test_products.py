@@ -85,16 +85,10 @@ def test_scales_per_block_come_to_the_sum_of_their_block(block):
     assert relative_error(made.values, expected) < 1e-6
 
 
-def test_enough_bits_are_fp32():
-    for block in (fp8.TENSOR, (1, 16)):
-        left, right = operands(block)
-        few = fp8.scaled_product(left, right, accumulation=fp8.Accumulation(23, 32)).values
-        torch.testing.assert_close(few, fp8.scaled_product(left, right).values, rtol=1e-4, atol=1e-4)
-
-
-def test_blocks_of_different_widths_never_share_a_wrong_scale():
+@pytest.mark.parametrize("blocks", [(fp8.TENSOR, fp8.TENSOR), ((1, 48), (1, 32))])
+def test_enough_bits_are_fp32_also_of_blocks_of_different_widths(blocks):
     a, b = difficult_matrix(4, 96, seed=3), difficult_matrix(5, 96, seed=4)
-    left, right = fp8.quantize(a, fp8.Cast(block=(1, 48))), fp8.quantize(b, fp8.Cast(block=(1, 32)))
+    left, right = (fp8.quantize(x, fp8.Cast(block=block)) for x, block in zip((a, b), blocks, strict=True))
     few = fp8.scaled_product(left, right, accumulation=fp8.Accumulation(23)).values
     torch.testing.assert_close(few, fp8.scaled_product(left, right).values, rtol=1e-4, atol=1e-4)
 
@@ -143,10 +137,7 @@ def test_nothing_is_multiplied_to_nothing(engine):
     ("changes", "error", "message"),
     [
         ({"engine": "gpu"}, ValueError, "no engine 'gpu'"),
-        ({"engine": None}, TypeError, "engine is one of auto, emulated, device"),
         ({"dtype": torch.float64}, ValueError, r"dtype is torch\.float32, .* not torch\.float64"),
-        ({"dtype": "bf16"}, TypeError, "dtype is"),
-        ({"accumulation": 14}, TypeError, r"accumulation is an fp8\.Accumulation"),
         ({"left": torch.ones(2, 2)}, TypeError, r"left is a tensor that fp8\.quantize returned"),
         ({"right": fp8.quantize(torch.ones(2, 3), fp8.Cast())}, ValueError, r"not \(17, 50\) and \(2, 3\)"),
     ],

@@ -1,6 +1,6 @@
 """Recipes are data that can be read, changed, and are refused where they make no sense."""
 
-from dataclasses import FrozenInstanceError, replace
+from dataclasses import replace
 
 import pytest
 
@@ -9,24 +9,11 @@ from amp_lessons.formats import FORMATS
 
 
 def test_the_recipes_that_models_are_trained_with_are_there():
-    assert {name: recipe.bits for name, recipe in fp8.RECIPES.items()} == {
-        "tensorwise": 8,
-        "delayed": 8,
-        "rowwise": 8,
-        "rowwise_with_gw_hp": 8,
-        "deepseek_v3": 8,
-        "mxfp8": 8,
-        "mxfp4": 4,
-        "nvfp4": 4,
-    }
+    names = "tensorwise delayed rowwise rowwise_with_gw_hp deepseek_v3 mxfp8 mxfp4 nvfp4"
+    assert list(fp8.RECIPES) == names.split()
     for name, recipe in fp8.RECIPES.items():
-        assert recipe.name == name
+        assert (recipe.name, recipe.bits) == (name, 4 if "fp4" in name else 8)
         assert any(known in recipe.source for known in ("torchao", "Transformer Engine", "arxiv.org", "OCP"))
-
-
-def test_a_recipe_is_frozen():
-    with pytest.raises(FrozenInstanceError):
-        fp8.RECIPES["mxfp8"].amax_history = 3
 
 
 def test_casts_say_themselves_in_words():
@@ -40,12 +27,8 @@ def test_casts_say_themselves_in_words():
 
 def test_casts_of_one_role_are_changed_wherever_it_is_multiplied():
     changed = fp8.RECIPES["tensorwise"].with_casts("gradient", element=FORMATS["fp8_e4m3"])
-    elements = {
-        name: (product.left.element.name, product.right.element.name)
-        for name, product in changed.products.items()
-        if product
-    }
-    assert set(elements.values()) == {("fp8_e4m3", "fp8_e4m3")}
+    casts = {cast for product in changed.products.values() for cast in (product.left, product.right)}
+    assert {cast.element.name for cast in casts} == {"fp8_e4m3"}
     unscaled = fp8.RECIPES["rowwise_with_gw_hp"].with_casts(rule="none")
     assert unscaled.weight_gradient is None
     assert unscaled.output is not None
@@ -62,12 +45,10 @@ def test_a_recipe_without_products_has_the_bits_of_fp32():
     ("field", "value", "error", "message"),
     [
         ("element", "fp8_e4m3", TypeError, "element is a number format"),
-        ("scale", None, TypeError, "scale is a number format"),
         ("block", 32, TypeError, "block is .rows, columns."),
         ("block", (1, 2, 3), ValueError, "block is .rows, columns."),
         ("block", (0, 32), ValueError, "each size of a block is a whole number of at least 1"),
         ("rule", "exakt", ValueError, "no rule 'exakt'; did you mean exact"),
-        ("rule", None, TypeError, "rule is the name"),
         ("scale", FORMATS["e8m0"], ValueError, "its rule is not 'exact' but 'up'"),
     ],
 )
