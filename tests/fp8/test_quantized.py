@@ -7,7 +7,7 @@ import torch
 
 from amp_lessons import fp8
 from amp_lessons.formats import BLOCK_FORMATS, FORMATS
-from tests.fp8.references import dequantized, difficult_matrix
+from tests.fp8.references import CONTENTS, assert_same_bits, dequantized, difficult_matrix, filled
 
 E8M0, E4M3 = FORMATS["e8m0"], FORMATS["fp8_e4m3"]
 BLOCKS = [fp8.TENSOR, fp8.ROW, (1, 16), (1, 32), (16, 16), (1, 128), (128, 128), (7, 3)]
@@ -31,6 +31,10 @@ OF_RECIPES = dict.fromkeys(
 def test_casts_are_what_a_loop_over_blocks_finds(cast):
     for x in (difficult_matrix(), difficult_matrix(1, 1), difficult_matrix(130, 5) * 2.0**-90):
         assert torch.equal(fp8.quantize(x, cast).dequantize(), dequantized(x, cast))
+    for content in CONTENTS:  # whatever shares a scale with an infinity or a NaN is NaN, and nothing else
+        if (cast.rule, cast.element.has_nan, content) != ("none", False, "nan"):
+            x = filled(content, 20, 40)
+            assert_same_bits(fp8.quantize(x, cast).dequantize(), dequantized(x, cast))
 
 
 @pytest.mark.parametrize("name", ["mxfp8_e4m3", "mxfp8_e5m2", "mxfp4"])
@@ -44,36 +48,12 @@ def test_under_the_ocp_rule_it_is_the_format_that_lesson_one_shows(name):
 
 
 @pytest.mark.parametrize("cast", OF_RECIPES, ids=str)
-@pytest.mark.parametrize("poison", [math.nan, math.inf, -math.inf])
-def test_whatever_shares_a_scale_with_poison_is_nan_and_nothing_else(cast, poison):
-    x = torch.ones(256, 256)
-    x[3, 5] = poison
-    spoilt = fp8.quantize(x, cast).dequantize().isnan()
-    high, wide = cast.block[0] or 256, cast.block[1] or 256
-    expected = torch.zeros(256, 256, dtype=torch.bool)
-    expected[slice(0, high) if high > 3 else 3, :wide] = True
-    assert torch.equal(spoilt, torch.ones_like(expected) if cast.has_tensor_scale else expected)
-
-
-@pytest.mark.parametrize("cast", OF_RECIPES, ids=str)
-@pytest.mark.parametrize("value", [0.0, 2.0**-149, 2.0**-130, 1e-38, 1e-20, 2e38])
-def test_the_smallest_and_the_largest_stay_finite(cast, value):
-    back = fp8.quantize(torch.full((3, 40), value), cast).dequantize()
-    assert back.isfinite().all()
-    exact = torch.tensor(value)
-    if value == 0 or value > 1e-38:
-        spacing = 2.0**-cast.element.mantissa_bits
-        assert ((back - exact).abs() <= exact * (spacing if cast.stochastic else spacing / 2)).all()
-
-
-@pytest.mark.parametrize("cast", OF_RECIPES, ids=str)
-def test_one_element(cast):
-    for shape in ((), (1,), (1, 1), (1, 1, 1)):
-        made = fp8.quantize(torch.full(shape, -3.0), cast)
-        assert made.values.shape == shape
-        assert made.dequantize().shape == shape
-        assert float(made.dequantize()) == pytest.approx(-3.0, rel=0.04)
-        assert made.amax.tolist() == [[3.0]]
+@pytest.mark.parametrize("shape", [(), (1,), (1, 1, 1)])
+def test_one_element(cast, shape):
+    made = fp8.quantize(torch.full(shape, -3.0), cast)
+    assert made.values.shape == made.dequantize().shape == shape
+    assert float(made.dequantize()) == pytest.approx(-3.0, rel=0.04)
+    assert made.amax.tolist() == [[3.0]]
 
 
 @pytest.mark.parametrize("cast", OF_RECIPES, ids=str)
