@@ -1,16 +1,16 @@
-"""The mixed precision step, one phase at a time, against the same step written out in plain PyTorch."""
+"""The mixed precision step, one phase at a time, and many such steps, against scalers read by hand."""
 
 import copy
 import math
+from itertools import cycle as endless
+from itertools import islice
 
 import pytest
 import torch
-from torch import Tensor, nn
+from torch import nn
 from torch.nn.functional import cross_entropy
 
-from amp_lessons.scaling import PHASES, AmpCycle, make_scaler
-
-Batch = tuple[Tensor, Tensor]
+from amp_lessons.scaling import PHASES, AmpCycle, ScalerTimeline, make_scaler
 
 
 def perceptron():
@@ -20,15 +20,15 @@ def perceptron():
 
 def batches():
     generator = torch.Generator().manual_seed(1)
-    return [(torch.randn(5, 6, generator=generator), torch.arange(5)) for _ in range(2)]
+    return [(torch.randn(5, 6, generator=generator), torch.arange(5)) for _ in range(3)]
 
 
 def sgd(model):
     return torch.optim.SGD(model.parameters(), lr=0.5)
 
 
-def cycle_of(model, init_scale=1024.0, **options):
-    scaler = make_scaler("cpu", init_scale=init_scale, growth_interval=2)
+def cycle_of(model, **options):
+    scaler = make_scaler("cpu", init_scale=1024.0, growth_interval=2)
     return AmpCycle(model, batches(), sgd(model), cross_entropy, scaler=scaler, **options)
 
 
@@ -49,24 +49,6 @@ def test_phases_follow_each_other_round_and_round():
         performed.append((snapshot.cycle, snapshot.phase))
     assert announced == list(PHASES) * 2
     assert performed == [(k, phase) for k in range(2) for phase in PHASES]
-
-
-def test_two_cycles_train_exactly_as_the_loop_in_the_documentation_does():
-    model = perceptron()
-    reference = copy.deepcopy(model)
-    optimizer, scaler = sgd(reference), torch.amp.GradScaler("cpu", init_scale=1024.0)
-    losses = []
-    for inputs, targets in batches():
-        optimizer.zero_grad()
-        with torch.autocast("cpu", torch.float16):
-            loss = cross_entropy(reference(inputs), targets)
-        scaler.scale(loss).backward()
-        scaler.step(optimizer)
-        scaler.update()
-        losses.append(loss.item())
-    cycle = cycle_of(model)
-    assert [cycle.advance_cycle()[-1].loss for _ in range(2)] == losses
-    assert all(torch.equal(a, b) for a, b in zip(model.parameters(), reference.parameters(), strict=True))
 
 
 def test_each_phase_shows_what_it_did():
@@ -115,9 +97,6 @@ def test_an_injected_overflow_is_found_and_the_step_skipped():
     assert all(torch.equal(a, b) for a, b in zip(model.parameters(), before, strict=True))
     assert (seen["step"].scale, seen["update"].scale) == (1024.0, 512.0)
 
-    after = by_phase(cycle.advance_cycle())
-    assert (after["check"].gradients_finite, after["step"].skipped) == (True, False)
-
 
 def test_an_overflow_injected_too_late_waits_for_the_next_backward():
     cycle = cycle_of(perceptron())
@@ -126,12 +105,6 @@ def test_an_overflow_injected_too_late_waits_for_the_next_backward():
     cycle.inject_overflow()
     assert [snapshot.skipped for snapshot in cycle.advance_cycle()][-1] is False
     assert cycle.advance_cycle()[-1].skipped is True
-
-
-def test_a_real_overflow_needs_no_injection():
-    seen = by_phase(cycle_of(perceptron(), init_scale=2.0**40).advance_cycle())
-    assert (seen["check"].gradients_finite, seen["step"].skipped) == (False, True)
-    assert seen["update"].scale == 2.0**39
 
 
 def test_the_overflow_goes_where_there_is_a_gradient():
@@ -201,8 +174,7 @@ def test_no_hook_stays_on_the_optimizer():
 
 def test_a_loader_that_runs_dry_is_explained():
     model = perceptron()
-    cycle = AmpCycle(model, iter(batches()), sgd(model), cross_entropy)
-    cycle.advance_cycle()
+    cycle = AmpCycle(model, iter(batches()[:1]), sgd(model), cross_entropy)
     cycle.advance_cycle()
     with pytest.raises(ValueError, match="no batch"):
         cycle.advance()
@@ -268,3 +240,96 @@ def test_on_a_gpu_the_overflow_is_skipped_too():
     assert cycle.advance_cycle()[-1].skipped is True
     seen = by_phase(cycle.advance_cycle())
     assert (seen["forward"].dtypes["output"], seen["step"].skipped) == (torch.float16, False)
+
+
+# --- the life of a loss scale: many such steps, against a scaler run beside them
+
+
+def record(model=None, **options):
+    model = perceptron() if model is None else model
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    return ScalerTimeline.record(model, batches(), optimizer, cross_entropy, **options)
+
+
+def test_agrees_with_a_scaler_that_is_read_by_hand():
+    model = perceptron()
+    reference = copy.deepcopy(model)
+    knobs = {"init_scale": 2.0**20, "growth_factor": 4.0, "backoff_factor": 0.25, "growth_interval": 3}
+    timeline = record(model, steps=14, **knobs)
+
+    optimizer = torch.optim.SGD(reference.parameters(), lr=0.1)
+    scaler = torch.amp.GradScaler("cpu", **knobs)
+    for step, (inputs, targets) in zip(timeline.steps, islice(endless(batches()), 14), strict=True):
+        before, weights = scaler.get_scale(), reference[0].weight.clone()
+        optimizer.zero_grad()
+        with torch.autocast("cpu", torch.float16):
+            loss = cross_entropy(reference(inputs), targets)
+        scaler.scale(loss).backward()
+        scaler.step(optimizer)
+        scaler.update()
+        assert (step.loss, step.scale, step.next_scale) == (loss.item(), before, scaler.get_scale())
+        assert step.growth_tracker == scaler.state_dict()["_growth_tracker"]
+        assert step.skipped == torch.equal(reference[0].weight, weights)
+        assert step.gradients_finite != step.skipped
+    assert {step.skipped for step in timeline.steps} == {True, False}  # both happened
+    assert any(step.next_scale > step.scale for step in timeline.steps)
+
+
+def test_an_injected_overflow_skips_that_step_halves_the_scale_and_restarts_the_count():
+    timeline = record(steps=8, init_scale=1024.0, growth_interval=3, overflow_at=[4])
+    assert timeline.skipped == (4,)
+    assert timeline.scales == (1024, 1024, 1024, 2048, 2048, 1024, 1024, 1024)
+    assert [step.growth_tracker for step in timeline.steps] == [1, 2, 0, 1, 0, 1, 2, 0]
+    assert [step.gradients_finite for step in timeline.steps] == [k != 4 for k in range(8)]
+    assert timeline.steps[-1].next_scale == 2048
+    assert (timeline.growth_interval, timeline.grown) == (3, (2, 7))
+
+
+def test_the_scale_has_no_floor():
+    timeline = record(steps=6, init_scale=4.0, overflow_at=range(6))
+    assert timeline.steps[-1].next_scale == 0.0625
+    assert len(timeline.skipped) == 6
+
+
+def test_steps_can_be_taken_one_by_one():
+    model = perceptron()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    timeline = ScalerTimeline(model, batches(), optimizer, cross_entropy, init_scale=8.0)
+    assert timeline.steps == ()
+    assert timeline.advance().skipped is False
+    assert timeline.advance(overflow=True).skipped is True
+    assert timeline.advance().scale == 4.0
+    assert [step.step for step in timeline.steps] == [0, 1, 2]
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"steps": 0}, "steps is a whole number"),
+        ({"steps": 3, "overflow_at": [3]}, "overflow_at names steps from 0 to 2"),
+    ],
+)
+def test_impossible_options_are_explained(options, message):
+    with pytest.raises(ValueError, match=message):
+        record(**options)
+
+
+def test_one_number_is_no_collection_of_steps():
+    with pytest.raises(TypeError, match=r"overflow_at is a collection of steps, such as \[3\], not 1"):
+        record(steps=2, overflow_at=1)
+
+
+@pytest.mark.parametrize("mode", [torch.no_grad, torch.inference_mode])
+def test_the_mode_of_the_caller_makes_no_difference(mode):
+    model, expected = perceptron(), record(steps=3, growth_interval=2)
+    with mode():
+        assert record(model, steps=3, growth_interval=2).steps == expected.steps  # its batches are made here
+        assert not torch.is_grad_enabled()
+        assert torch.is_inference_mode_enabled() == (mode is torch.inference_mode)
+
+
+def test_a_model_made_under_inference_mode_is_named():
+    with torch.inference_mode():
+        model = perceptron()
+    with pytest.raises(ValueError, match=r"made under torch\.inference_mode"):
+        record(model, steps=1)

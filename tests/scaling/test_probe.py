@@ -45,14 +45,6 @@ def small_loss(output, target):
     return 1e-5 * cross_entropy(output, target)
 
 
-def test_answers_are_those_of_fresh_passes(probe, model, batch):
-    for scale, dtype in [(1.0, torch.float16), (SCALE, torch.float16), (2.0**40, torch.bfloat16)]:
-        found = probe.at(scale, dtype)
-        assert found == backward_by_layer(model, batch, small_loss, scale, dtype)
-        assert tuple(found) == probe.layers == ("0", "1", "3")
-    assert probe.at(SCALE, device_type="cpu") == backward_by_layer(model, batch, small_loss, SCALE)
-
-
 def test_layers_are_named_without_running_anything(probe, passes):
     assert probe.layers == ("0", "1", "3")
     assert passes == []
@@ -197,7 +189,8 @@ def test_on_a_gpu_dropout_drops_the_same_values_in_every_pass(batch):
 def test_on_a_device_the_slider_counts_as_fresh_passes_do_and_the_cpu_counts_the_same(device, batch):
     model, on_device = perceptron().to(device), tuple(part.to(device) for part in batch)
     probe = LossScaleProbe(model, on_device, small_loss)
-    for exponent in (0, 10, 23):
-        assert probe.at(2.0**exponent) == backward_by_layer(model, on_device, small_loss, 2.0**exponent)
+    for scale, dtype in [(1.0, torch.float16), (SCALE, torch.float16), (2.0**40, torch.bfloat16)]:
+        assert probe.at(scale, dtype) == backward_by_layer(model, on_device, small_loss, scale, dtype)
+    assert probe.at(SCALE, device_type=device) == backward_by_layer(model, on_device, small_loss, SCALE)
     for layer, each in gradients(model, on_device, small_loss).items():
         assert census(each, scale=SCALE) == census(each.cpu(), scale=SCALE), layer
