@@ -92,12 +92,10 @@ def convert(
     _check_names(kept, [name for name, _ in model.named_modules() if name])
     report = []
     for name, layer in layers:
-        reason = _reason_to_keep(name, layer, kept)
-        if reason is None:
-            reason = _exchange(layer, recipe, engine, name)
-            report.append(Layer(name, "Linear", _own_weights(layer), True, reason))
-        else:
-            report.append(Layer(name, type(layer).__name__, _own_weights(layer), False, reason))
+        keeps = _reason_to_keep(name, layer, kept)
+        kind = "Linear" if keeps is None else type(layer).__name__
+        reason = keeps or _exchange(layer, recipe, engine, name)
+        report.append(Layer(name, kind, _own_weights(layer), keeps is None, reason))
     model.conversion = Conversion(recipe, tuple(report))  # type: ignore[assignment]
     return model
 

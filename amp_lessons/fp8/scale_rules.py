@@ -97,9 +97,7 @@ def _even(amax: Tensor, element: FloatFormat) -> Tensor:
 def _nearest(amax: Tensor, element: FloatFormat) -> Tensor:
     exact = amax / element.max
     below = rounding.power_of_two_below(exact)
-    return torch.where(
-        exact < below * 2**0.5, below, 2 * below
-    )  # the middle of a binade, on a logarithmic scale
+    return torch.where(exact < below * 2**0.5, below, 2 * below)  # √2: the middle, on a logarithmic scale
 
 
 def _from_largest_power(amax: Tensor, element: FloatFormat) -> Tensor:

@@ -12,6 +12,7 @@ import warnings
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
+from functools import partial
 from typing import Any
 
 import torch
@@ -92,8 +93,11 @@ def communication(
             names = units_of(model) if named is None else named
             model = fsdp2(model, mesh, names, param_dtype, reduce_dtype)
         elif strategy == "tp":
-            if param_dtype:  # of the inputs as well, as FSDP2 does by itself
-                model, given = model.to(param_dtype), tree_map_only(Tensor, _cast_to(param_dtype), given)
+            if param_dtype:
+                _cast_weights(model, param_dtype)
+                given = tree_map_only(
+                    Tensor, partial(_cast, dtype=param_dtype), given
+                )  # as FSDP2 does itself
             model = parallelize_module(model, mesh, dict(plan or {}))
         else:
             assert callable(strategy)
@@ -184,8 +188,22 @@ def _losses(model: nn.Module, given: Any, loss_fn: LossFn | None) -> list[torch.
     return losses_of(output, loss_fn)
 
 
-def _cast_to(dtype: torch.dtype) -> Callable[[Tensor], Tensor]:
-    return lambda tensor: tensor.to(dtype) if tensor.is_floating_point() else tensor
+def _cast_weights(model: nn.Module, dtype: torch.dtype) -> None:
+    """Cast parameters and buffers, shared ones once; ``nn.Module.to`` may fail for fake ones."""
+    cast: dict[int, Tensor] = {}
+    for module in model.modules():
+        stores: tuple[dict[str, Any], ...] = (module._parameters, module._buffers)
+        for store in stores:
+            for name, tensor in store.items():
+                if tensor is not None:
+                    store[name] = cast.setdefault(id(tensor), _cast(tensor, dtype))
+
+
+def _cast(tensor: Tensor, dtype: torch.dtype) -> Tensor:
+    if not tensor.is_floating_point():
+        return tensor
+    made = tensor.detach().to(dtype)
+    return nn.Parameter(made, tensor.requires_grad) if isinstance(tensor, nn.Parameter) else made
 
 
 # --- what DistributedDataParallel sends: its buckets of gradients, by its own rule of assignment.

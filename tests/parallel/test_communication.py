@@ -101,6 +101,14 @@ def test_tensor_parallelism_reduces_activations_twice_a_block(ranks, dtype):
     assert {(row.collective, row.times) for row in told.rows} == {("all-reduce", BLOCKS)}
 
 
+def test_a_small_model_is_cast_for_tensor_parallelism_whatever_a_fake_mode_remembers_of_it():
+    plan = {"0": ColwiseParallel(), "1": RowwiseParallel()}
+    for _ in range(2):
+        model = nn.Sequential(nn.Linear(8, 8), nn.Linear(8, 8))
+        told = parallel.communication(model, torch.ones(2, 8), 2, "tp", plan=plan, param_dtype=BF16)
+        assert {row.dtype for row in told.rows} == {BF16}
+
+
 @pytest.mark.few
 @pytest.mark.parametrize(("ranks", "dtype", "itemsize"), [(2, None, 4), (6, None, 4), (6, BF16, 2)])
 def test_ddp_by_the_closed_formula(ranks, dtype, itemsize):
