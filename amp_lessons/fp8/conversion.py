@@ -89,7 +89,11 @@ def convert(
     recipe, engine = require_recipe(recipe), require_engine(engine)
     kept = require_items(keep, str, "keep", "the name of a layer such as 'head'")
     layers = [(name, layer) for name, layer in model.named_modules() if _own_weights(layer)]
-    _check_names(kept, [name for name, _ in model.named_modules() if name])
+    names = [name for name, _ in model.named_modules() if name]
+    for wanted in kept if kept != _USUAL_HEAD else ():
+        if not any(_is_named(name, wanted) for name in names):
+            nearest = did_you_mean(wanted[:60], names)
+            raise ValueError(f"keep names no layer: there is no {wanted!r:.60}; {nearest}")
     report = []
     for name, layer in layers:
         keeps = _reason_to_keep(name, layer, kept)
@@ -130,11 +134,3 @@ def _exchange(layer: nn.Module, recipe: Recipe, engine: str, name: str) -> str:
     for parameter in reduced:
         parameter.data = parameter.data.float()
     return "nn.Linear; its weights became fp32 masters" if reduced else "nn.Linear"
-
-
-def _check_names(kept: tuple[str, ...], names: list[str]) -> None:
-    for wanted in kept:
-        if not any(_is_named(name, wanted) for name in names) and kept != _USUAL_HEAD:
-            raise ValueError(
-                f"keep names no layer: there is no {wanted!r:.60}; {did_you_mean(wanted[:60], names)}"
-            )
