@@ -108,6 +108,7 @@ def test_activations_of_16_bits_meet_fp32_masters(name, dtype):
     torch.testing.assert_close(to_x.float(), right_to_x, rtol=step, atol=1e-6)
     if recipe.weight_gradient:
         torch.testing.assert_close(to_weight, right_to_weight, rtol=1e-5, atol=1e-8)
+    torch.testing.assert_close(to_bias, gradient.float().reshape(-1, len(bias)).sum(0))
 
 
 def test_under_autocast_the_result_has_its_dtype_and_sums_stay_fp32():

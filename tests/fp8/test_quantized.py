@@ -97,6 +97,10 @@ def test_what_saturates_and_what_underflows_is_counted():
     assert (unwatched.saturated, unwatched.underflowed) == (None, None)
 
 
+def test_a_scale_in_e4m3_with_none_of_the_tensor_beside_is_poisoned_too():
+    assert fp8.quantize(torch.tensor([1.0, math.inf]), fp8.Cast(scale=E4M3)).dequantize().isnan().all()
+
+
 def test_a_stale_amax_saturates_an_infinity_too():
     made = fp8.quantize(torch.tensor([1.0, 900.0, math.inf]), fp8.Cast(), amax=torch.tensor(448.0))
     assert made.dequantize().tolist() == [1, 448, 448]

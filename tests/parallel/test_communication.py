@@ -130,22 +130,27 @@ def test_pytorchs_own_count_of_calls(options):
 WIDE = 256  # its gradients fill several of DDP's buckets
 
 
-def ddp_buckets():
-    """Return the buckets of a second step of DDP, what they held and what this process wrote in a step."""
-    sent = []
+def second_step_of_ddp(**options):
+    """Return the model, the buckets of its second step, and what this process wrote in it."""
+    buckets = []
 
     def hook(state, bucket):
-        sent.append((bucket.buffer().dtype, bucket.buffer().numel()))
+        buckets.append(bucket.buffer())
         return dist.all_reduce(bucket.buffer(), async_op=True).get_future().then(lambda f: f.value()[0])
 
-    model = DistributedDataParallel(Model(WIDE))
+    model = DistributedDataParallel(Model(WIDE), **options)
     model.register_comm_hook(None, hook)
     model(TOKENS).sum().backward()
-    sent.clear()
+    buckets.clear()  # after the first step DDP may order them anew
     before = bytes_written()
     model(TOKENS).sum().backward()
     dist.barrier()
-    return sent, bytes_written() - before
+    return model, buckets, bytes_written() - before
+
+
+def ddp_buckets():
+    _, buckets, written = second_step_of_ddp()
+    return [(each.dtype, each.numel()) for each in buckets], written
 
 
 def bytes_written():
@@ -167,17 +172,7 @@ def test_ddps_buckets_are_those_of_two_real_ranks():
 
 def gradients_and_buckets(as_view):
     """Return the bytes of gradients and buckets after a step of DDP, over those of the parameters."""
-    buckets, model = [], Model(WIDE)
-
-    def hook(state, bucket):
-        buckets.append(bucket.buffer())
-        return dist.all_reduce(bucket.buffer(), async_op=True).get_future().then(lambda f: f.value()[0])
-
-    ddp = DistributedDataParallel(model, gradient_as_bucket_view=as_view)
-    ddp.register_comm_hook(None, hook)
-    for _ in range(2):
-        buckets.clear()  # after the first step DDP may order them anew
-        ddp(TOKENS).sum().backward()
+    model, buckets, _ = second_step_of_ddp(gradient_as_bucket_view=as_view)
     storages = [each.untyped_storage() for each in (*buckets, *(p.grad for p in model.parameters()))]
     kept = {storage.data_ptr(): storage.nbytes() for storage in storages}
     return sum(kept.values()) / sum(p.nbytes for p in model.parameters())

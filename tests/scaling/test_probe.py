@@ -112,13 +112,15 @@ def test_a_batch_may_be_a_list_whose_parts_are_replaced(model, batch):
     assert probe.at(SCALE) == backward_by_layer(model, parts, small_loss, SCALE) != stale
 
 
-def test_dropout_drops_the_same_values_in_every_pass_whatever_was_drawn_between(batch):
-    model = nn.Sequential(nn.Linear(6, 64), nn.Dropout(0.5), nn.Linear(64, 3))
-    probe = LossScaleProbe(model, batch, cross_entropy)
+@pytest.mark.parametrize("device", ["cpu", CUDA])
+def test_dropout_drops_the_same_values_in_every_pass_whatever_was_drawn_between(device, batch):
+    model = nn.Sequential(nn.Linear(6, 64), nn.Dropout(0.5), nn.Linear(64, 3)).to(device)
+    there = tuple(part.to(device) for part in batch)
+    probe = LossScaleProbe(model, there, cross_entropy)
     torch.manual_seed(3)
-    fresh = backward_by_layer(model, batch, cross_entropy, SCALE, torch.bfloat16)
+    fresh = backward_by_layer(model, there, cross_entropy, SCALE, torch.bfloat16)
     assert probe.at(SCALE, torch.bfloat16) == fresh
-    torch.rand(1)
+    torch.rand(1, device=device)
     before = torch.get_rng_state()
     probe.at(1.0)
     assert torch.equal(torch.get_rng_state(), before)
@@ -171,18 +173,6 @@ def test_an_impossible_question_is_refused_whoever_is_asked(question, error, mes
     for ask in (probe.at, *asked):
         with pytest.raises(error, match=message):
             ask(*question)
-
-
-@pytest.mark.gpu
-@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA GPU")
-def test_on_a_gpu_dropout_drops_the_same_values_in_every_pass(batch):
-    model = nn.Sequential(nn.Linear(6, 64), nn.Dropout(0.5), nn.Linear(64, 3)).cuda()
-    on_gpu = tuple(part.cuda() for part in batch)
-    probe = LossScaleProbe(model, on_gpu, cross_entropy)
-    first = probe.at(SCALE, torch.bfloat16)
-    torch.rand(1, device="cuda")
-    probe.at(1.0)
-    assert probe.at(SCALE, torch.bfloat16) == first
 
 
 @pytest.mark.parametrize("device", ["cpu", CUDA])
