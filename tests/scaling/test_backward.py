@@ -3,7 +3,7 @@
 import pytest
 import torch
 import torch.nn.functional as F
-from torch import Tensor, nn
+from torch import nn
 from torch.nn.functional import cross_entropy, mse_loss
 from torch.utils.checkpoint import checkpoint
 
@@ -16,8 +16,6 @@ from amp_lessons.scaling import (
     census,
     gradients,
 )
-
-Batch = tuple[Tensor, Tensor]
 
 
 def perceptron(*extra):
