@@ -90,9 +90,9 @@ def test_ddp_divides_before_it_sums():
 
 @pytest.mark.parametrize("dtype", [*HALVES, torch.float32, torch.float64])
 @pytest.mark.parametrize("ranks", [2, 3, 8])
-def test_a_ring_adds_one_rank_after_the_other(ranks, dtype):
-    values, elements = of_all(ranks, 19, dtype), 19
-    chunk = -(-elements // ranks)
+@pytest.mark.parametrize("elements", [19, 24])  # which ranks share unevenly, and evenly
+def test_a_ring_adds_one_rank_after_the_other(elements, ranks, dtype):
+    values, chunk = of_all(ranks, elements, dtype), -(-elements // ranks)
     expected = torch.empty(elements, dtype=dtype)
     for element in range(elements):
         home = element // chunk
