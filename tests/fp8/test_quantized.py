@@ -29,7 +29,8 @@ OF_RECIPES = dict.fromkeys(
 
 @pytest.mark.parametrize("cast", CASTS, ids=lambda cast: f"{cast} {cast.rule} {cast.scale.name}")
 def test_casts_are_what_a_loop_over_blocks_finds(cast):
-    for x in (difficult_matrix(), difficult_matrix(1, 1), difficult_matrix(130, 5) * 2.0**-90):
+    smallest = torch.full((3, 40), 2.0**-149)
+    for x in (difficult_matrix(), difficult_matrix(1, 1), difficult_matrix(130, 5) * 2.0**-90, smallest):
         assert torch.equal(fp8.quantize(x, cast).dequantize(), dequantized(x, cast))
     for content in CONTENTS:  # whatever shares a scale with an infinity or a NaN is NaN, and nothing else
         if (cast.rule, cast.element.has_nan, content) != ("none", False, "nan"):
