@@ -281,8 +281,9 @@ def _ring(sent: Tensor, shape: torch.Size, format: Arithmetic) -> Iterator[Hop]:
 
 
 def _gloo(sent: Tensor, shape: torch.Size, format: Arithmetic) -> Iterator[Hop]:
+    ranks, elements = sent.shape
     itemsize = 4 if isinstance(format.of, FloatFormat) else format.of.itemsize
-    return _around(sent, shape, format, _gloo_chunk(*sent.shape, itemsize), -1)
+    return _around(sent, shape, format, _gloo_chunk(ranks, elements, itemsize), -1)
 
 
 def _gloo_chunk(ranks: int, elements: int, itemsize: int) -> int:
