@@ -74,6 +74,7 @@ FACES = (
     "audit",
     "autocast",
     "formats",
+    "fp8",
     "measure",
     "parallel",
     "scaling",

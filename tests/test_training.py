@@ -1,7 +1,5 @@
 """The training loops: against loops written out by hand, and against each other."""
 
-from __future__ import annotations
-
 import copy
 import math
 
@@ -85,12 +83,6 @@ def test_training_equals_the_loop_written_out(model, loader, dtype):
     assert len(history.loss_scales) == 3 * len(loader)
     assert history.seconds > 0
     assert (history.peak_mib is None) == (DEVICE == "cpu")
-
-
-def test_loss_falls_and_accuracy_rises(model, loader):
-    history = training.train_with_amp(model, loader, sgd(model), F.cross_entropy, 8)
-    assert history.losses[-1] < 0.8 * history.losses[0]
-    assert history.accuracies[-1] > history.accuracies[0]
 
 
 def test_accuracy_is_that_of_the_outputs(model):
@@ -222,7 +214,6 @@ def test_progress_bar_only_when_asked_for(model, loader, monkeypatch):
     [
         ({"dtype": torch.float64}, "dtype must be torch.float16 or torch.bfloat16"),
         ({"epochs": 0}, "positive integer"),
-        ({"epochs": 2.5}, "positive integer"),
         ({"epochs": True}, "positive integer"),
         ({"model": nn.ReLU()}, "ReLU has no parameters"),
         ({"device_type": "xpu"}, "model is on"),
@@ -230,15 +221,9 @@ def test_progress_bar_only_when_asked_for(model, loader, monkeypatch):
     ],
 )
 def test_wrong_arguments_are_refused_in_words(model, loader, change, message):
-    arguments = {
-        "model": model,
-        "loader": loader,
-        "optimizer": sgd(model),
-        "loss_fn": F.cross_entropy,
-        "epochs": 1,
-    }
+    usual = {"model": model, "loader": loader, "loss_fn": F.cross_entropy, "epochs": 1}
     with pytest.raises(ValueError, match=message):
-        training.train_with_amp(**{**arguments, **change})
+        training.train_with_amp(optimizer=sgd(model), **{**usual, **change})
 
 
 def test_a_loader_that_ends_after_one_epoch_is_named(model, loader):
@@ -247,8 +232,6 @@ def test_a_loader_that_ends_after_one_epoch_is_named(model, loader):
 
 
 def test_a_model_without_parameters_is_nothing_to_train(model, loader):
-    with pytest.raises(ValueError, match="nothing to train"):
-        training.train_fp32(nn.ReLU(), loader, sgd(model), F.cross_entropy, 1)
     with pytest.raises(ValueError, match="nothing to train"):
         next(training.training_steps(nn.ReLU(), loader, sgd(model), F.cross_entropy, 1, device_type="cpu"))
 

@@ -30,8 +30,7 @@ _MIB = 2**20
 
 @dataclass(frozen=True)
 class Step:
-    """One optimizer step. ``loss`` and ``accuracy`` are scalars still on the device: reading one waits for
-    it.
+    """One optimizer step; ``loss`` and ``accuracy`` are still on the device, and reading one waits for it.
 
     ``accuracy`` is None where the targets are not classes. ``loss_scale`` is the scale this step was made
     with (1 without scaling); ``skipped`` says that its gradients were not finite.

@@ -30,12 +30,12 @@ class ScaledFormat:
     The scale of a block with largest magnitude ``amax`` follows its format:
 
     - power-of-two scales (E8M0): 2^(⌊log2 amax⌋ − ⌊log2 max⌋) with ``max`` that of the element format, the
-    rule of OCP Microscaling Formats (MX) v1.0, section 6.3
-    (https://www.opencompute.org/documents/ocp-microscaling-formats-mx-v1-0-spec-final-pdf). It can leave the
-    largest elements beyond ``max``, where they saturate; NVIDIA rounds the scale up instead
-    (https://docs.nvidia.com/deeplearning/cudnn/frontend/latest/operations/BlockScaling.html). - others: amax
-    / max, rounded to nearest. For NVFP4 this is the recipe of "Pretraining Large Language Models with NVFP4"
-    (https://arxiv.org/abs/2509.25149), with the tensor's scale at amax / (6 · 448).
+      rule of OCP Microscaling Formats (MX) v1.0, section 6.3
+      (https://www.opencompute.org/documents/ocp-microscaling-formats-mx-v1-0-spec-final-pdf). It can leave
+      the largest elements beyond ``max``, where they saturate; NVIDIA rounds the scale up instead
+      (https://docs.nvidia.com/deeplearning/cudnn/frontend/latest/operations/BlockScaling.html).
+    - others: amax / max, rounded to nearest. For NVFP4 this is the recipe of "Pretraining Large Language
+      Models with NVFP4" (https://arxiv.org/abs/2509.25149), with the tensor's scale at amax / (6 · 448).
 
     Elements are rounded to nearest, ties to even, and saturate. Everything that shares a scale with an
     infinity or a NaN becomes NaN.

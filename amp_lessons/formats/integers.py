@@ -69,7 +69,5 @@ def by_groups(weight: Tensor, bits: int = 4, group: int | None = 32) -> Grouped:
     if not scales.isfinite().all() or bool(((scales == 0) & (largest > 0)).any()):
         raise ValueError("a group's largest weight over its largest code is no fp16 number; scale the weight")
     divisors = torch.where(scales == 0, 1.0, scales.float())  # a group of zeros
-    codes = (
-        (groups / divisors[..., None]).round().clamp(-top - 1, top).flatten(-2)[..., :width].to(torch.int8)
-    )
-    return Grouped(codes, scales, bits, size)
+    codes = (groups / divisors[..., None]).round().clamp(-top - 1, top).flatten(-2)[..., :width]
+    return Grouped(codes.to(torch.int8), scales, bits, size)

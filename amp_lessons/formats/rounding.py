@@ -14,9 +14,8 @@ from torch import Tensor
 
 from amp_lessons.precisions import HALVES
 
-_INFINITY_BITS = (
-    0xFF << 23
-)  # all exponent bits of float32 set, and no other; made of no tensor, whose dtype can change
+# all exponent bits of float32 set, and no other; made of no tensor, whose dtype can change
+_INFINITY_BITS = 0xFF << 23
 _LARGEST_POWER = 2.0 ** (math.frexp(torch.finfo(torch.float32).max)[1] - 1)
 
 
@@ -32,8 +31,7 @@ def as_float32(x: Tensor) -> Tensor:
 
 
 def power_of_two_below(x: Tensor) -> Tensor:
-    """Return 2^⌊log2|x|⌋ for each element of the float32 tensor ``x``: what is left when only the exponent
-    is.
+    """Return 2^⌊log2|x|⌋ for each element of the float32 tensor ``x``, whose exponent alone is left.
 
     Zero and float32's own subnormals give 0; infinities and NaN give infinity.
     """

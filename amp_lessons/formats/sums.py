@@ -36,8 +36,8 @@ def running_sum(
     - "plain": each sum is rounded to nearest. An increment below half the spacing at the sum changes nothing.
     - "fp32_copy": the sum is kept in float32; what is returned is that copy, rounded.
     - "kahan": what rounding took from each sum is kept in a second variable of the same format, and added to
-      the next increment (W. Kahan, "Further remarks on reducing truncation errors", CACM 8(1), 1965). -
-      "stochastic": each sum is rounded up or down at random, right on average; ``generator`` (on the device
+      the next increment (W. Kahan, "Further remarks on reducing truncation errors", CACM 8(1), 1965).
+    - "stochastic": each sum is rounded up or down at random, right on average; ``generator`` (on the device
       of ``increments``) makes it repeatable.
     """
     require(increments, Tensor, "increments", "a float32 tensor such as torch.ones(10)")
@@ -132,8 +132,7 @@ def product(a: Tensor, b: Tensor, operands: FloatFormat, accumulator: FloatForma
     the device of ``a`` and never in TF32: ``product(a, b, FORMATS["tf32"])`` is TF32 emulated anywhere. With
     any other the sum runs along the inner dimension one by one, and each partial sum is rounded.
     """
-    _check_shapes(a, b)
-    _check_formats(operands, accumulator)
+    _check(a, b, operands, accumulator)
     if accumulator is _FP32:
         return _product_of_fp32(operands.quantize(a), operands.quantize(b), tf32=False)
     return _partial_sums(a, b, operands, accumulator)[-1]
@@ -142,14 +141,12 @@ def product(a: Tensor, b: Tensor, operands: FloatFormat, accumulator: FloatForma
 def product_errors(
     a: Tensor, b: Tensor, operands: FloatFormat, accumulator: FloatFormat, inner_dimensions: Sequence[int]
 ) -> list[float]:
-    """Return the relative error of the product of the first k columns of ``a`` with the first k rows of
-    ``b``.
+    """Return how far off the product of the first k columns of ``a`` with the first k rows of ``b`` is.
 
     One for each k in ``inner_dimensions``: ‖product − exact‖ / ‖exact‖, exact being the float64 product of
     the float32 matrices as they are, so that it counts the rounding of operands and accumulator alike.
     """
-    _check_shapes(a, b)
-    _check_formats(operands, accumulator)
+    _check(a, b, operands, accumulator)
     require_items(inner_dimensions, Integral, "inner_dimensions", "a whole number")
     if not all(1 <= k <= a.shape[1] for k in inner_dimensions):
         raise ValueError(f"Inner dimensions run from 1 to {a.shape[1]} here, not {list(inner_dimensions)}.")
@@ -164,7 +161,7 @@ def product_errors(
 
 def tf32_product(a: Tensor, b: Tensor) -> Tensor:
     """Return a @ b as this GPU computes it in TF32; both float32, on CUDA with compute capability >= 8.0."""
-    _check_shapes(a, b)
+    _check(a, b)
     if not (a.is_cuda and torch.cuda.get_device_capability(a.device) >= (8, 0)):
         raise ValueError("TF32 needs a and b on an NVIDIA GPU of compute capability 8.0 or more (Ampere).")
     return _product_of_fp32(rounding.as_float32(a), rounding.as_float32(b), tf32=True)
@@ -176,18 +173,15 @@ def _product_of_fp32(a: Tensor, b: Tensor, *, tf32: bool) -> Tensor:
         return a @ b
 
 
-def _check_formats(operands: FloatFormat, accumulator: FloatFormat) -> None:
-    require_format(operands, "operands")
-    require_format(accumulator, "accumulator")
-
-
-def _check_shapes(a: Tensor, b: Tensor) -> None:
+def _check(a: Tensor, b: Tensor, operands: FloatFormat = _FP32, accumulator: FloatFormat = _FP32) -> None:
     for name, matrix in (("a", a), ("b", b)):
         require(matrix, Tensor, name, "a float32 matrix such as torch.randn(4, 4)")
     if a.dim() != 2 or b.dim() != 2 or a.shape[1] != b.shape[0] or not a.shape[1]:
         raise ValueError(
             f"Give matrices (rows, inner) and (inner, columns), not {tuple(a.shape)} and {tuple(b.shape)}."
         )
+    require_format(operands, "operands")
+    require_format(accumulator, "accumulator")
 
 
 def _partial_sums(a: Tensor, b: Tensor, operands: FloatFormat, accumulator: FloatFormat) -> Tensor:

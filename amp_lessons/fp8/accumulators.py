@@ -18,42 +18,11 @@ from torch import Tensor
 
 from amp_lessons._base.arguments import require, require_whole
 from amp_lessons.devices import fp32_products
-from amp_lessons.formats import rounding
+from amp_lessons.formats import FORMATS, relative_error, rounding
+from amp_lessons.fp8.recipes import FP32, FP32_BITS, Accumulation, Cast
+from amp_lessons.fp8.scale_rules import scales
 
-FP32_BITS = 24  # hidden bit included: an accumulator as wide as this is float32's own sum
 _TILE = 2**17  # products at a time: few enough to stay in a processor's cache
-
-
-@dataclass(frozen=True)
-class Accumulation:
-    """A register for sums of products: ``bits`` significant bits, the leading one included, or fp32 for None.
-
-    ``promote_every`` products (None: never) the sum moves to an fp32 register. ``together`` products are
-    aligned and added by one instruction.
-    """
-
-    bits: int | None = None
-    promote_every: int | None = None
-    together: int = 32
-
-    def __post_init__(self) -> None:
-        require_whole(self.together, "together")
-        if self.bits is not None and require_whole(self.bits, "bits") > FP32_BITS - 1:
-            raise ValueError(f"bits is at most {FP32_BITS - 1}, or None for fp32, not {self.bits}")
-        if (
-            self.promote_every is not None
-            and require_whole(self.promote_every, "promote_every") % self.together
-        ):
-            raise ValueError(f"promote_every is a multiple of {self.together}, not {self.promote_every}")
-
-    def __str__(self) -> str:
-        if self.bits is None:
-            return "fp32"
-        promotion = f", to fp32 every {self.promote_every}" if self.promote_every else ""
-        return f"{self.bits} bits{promotion}"
-
-
-FP32 = Accumulation()
 
 
 def accumulate(left: Tensor, right: Tensor, accumulation: Accumulation = FP32) -> Tensor:
@@ -114,3 +83,82 @@ def _spacing(largest: Tensor, bits: int) -> Tensor:
     """Return the value of the last of ``bits`` bits, the first of which is the leading one of ``largest``."""
     # Far above 0 even for 23 bits, so that dividing by it is exact
     return rounding.power_of_two_below(largest).clamp_(2.0**-100, 2.0**120).mul_(2.0 ** (1 - bits))
+
+
+# --- what becomes of dot products as they get longer
+
+_SIDE = 8  # rows on either side: 64 sums
+_SHORTEST = 32  # products that one instruction adds
+
+
+@dataclass(frozen=True)
+class LongSums:
+    """Sums of products in eight bits, cut off at each of ``lengths``.
+
+    ``left`` and ``right`` are float32 matrices (rows, longest) whose products are exact. ``exact`` has their
+    sums in float64, (lengths, rows, rows). ``cast_errors`` says, for each length, how wrong the sums are
+    before anything is added up, because the operands were cast.
+    """
+
+    left: Tensor
+    right: Tensor
+    lengths: tuple[int, ...]
+    exact: Tensor
+    cast_errors: tuple[float, ...]
+
+    def errors(self, accumulation: Accumulation) -> tuple[float, ...]:
+        """Return ‖error‖ / ‖exact‖ of the sums of each length, added up like this.
+
+        Raises ValueError for instructions that add up other than 32 products.
+        """
+        if require(accumulation, Accumulation, "accumulation", "an fp8.Accumulation").together != _SHORTEST:
+            raise ValueError(f"together is {_SHORTEST} here, not {accumulation.together}")
+        if accumulation.bits is None:
+            sums = [accumulate(self.left[:, :n], self.right[:, :n], accumulation) for n in self.lengths]
+        else:
+            sums = self._on_the_way(accumulation)
+        return tuple(relative_error(a, b) for a, b in zip(sums, self.exact, strict=True))
+
+    def _on_the_way(self, accumulation: Accumulation) -> list[Tensor]:
+        """Walk along the longest sum once, and keep what it is at each of the lengths."""
+        interval = accumulation.promote_every or self.left.shape[1]
+        promoted, kept, length = torch.zeros_like(self.exact[0], dtype=torch.float32), [], 0
+        for left, right in zip(self.left.split(interval, 1), self.right.split(interval, 1), strict=True):
+            for register in registers(left, right, accumulation):
+                length += accumulation.together
+                if length in self.lengths:
+                    kept.append(promoted + register)
+            promoted = promoted + register
+        return kept
+
+
+def long_sums(longest: int = 2**14, *, positive: bool = False, seed: int = 0) -> LongSums:
+    """Return sums of up to ``longest`` products of normal numbers that were cast to E4M3.
+
+    Lengths are the powers of two from 32 on. If ``positive``, both factors are, as behind a ReLU: then sums
+    grow with their length, otherwise with its root. Raises TypeError or ValueError for others.
+    """
+    require_whole(longest, "longest", least=_SHORTEST)
+    require(positive, bool, "positive", "True or False")
+    lengths = tuple(2**k for k in range(_SHORTEST.bit_length() - 1, longest.bit_length()))
+    generator = torch.Generator().manual_seed(require_whole(seed, "seed", least=0))
+    left, right = (
+        torch.randn(_SIDE, lengths[-1], generator=generator, dtype=torch.float32) for _ in range(2)
+    )
+    if positive:
+        left, right = left.abs(), right.abs()
+    small_left, small_right = _small(left), _small(right)
+    wanted, exact = _sums(left, right, lengths), _sums(small_left, small_right, lengths)
+    errors = tuple(relative_error(a, b) for a, b in zip(exact, wanted, strict=True))
+    return LongSums(small_left, small_right, lengths, exact, errors)
+
+
+def _small(x: Tensor) -> Tensor:
+    # By a scale that is a power of two, which leaves products exact in float32
+    multiplier = scales(x.abs().amax(), Cast(rule="up")).multiplier
+    return FORMATS["fp8_e4m3"].quantize(x * multiplier) / multiplier
+
+
+def _sums(left: Tensor, right: Tensor, lengths: tuple[int, ...]) -> Tensor:
+    left, right = left.double(), right.double()
+    return torch.stack([left[:, :n] @ right[:, :n].t() for n in lengths])

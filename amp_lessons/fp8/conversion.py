@@ -7,15 +7,14 @@ from dataclasses import dataclass
 from typing import Any, TypeVar
 
 import torch
-from torch import Tensor, nn
+from torch import nn
 
 from amp_lessons._base.arguments import require, require_items
 from amp_lessons._base.text.nearest import did_you_mean
 from amp_lessons._base.text.tables import Table
-from amp_lessons.fp8.functional import linear
+from amp_lessons.fp8.layer import ScaledLinear
 from amp_lessons.fp8.products import DTYPES, require_engine
 from amp_lessons.fp8.recipes import Recipe, require_recipe
-from amp_lessons.fp8.scale_rules import AmaxHistory
 
 Model = TypeVar("Model", bound=nn.Module)
 _USUAL_HEAD = ("head",)
@@ -90,15 +89,17 @@ def convert(
     recipe, engine = require_recipe(recipe), require_engine(engine)
     kept = require_items(keep, str, "keep", "the name of a layer such as 'head'")
     layers = [(name, layer) for name, layer in model.named_modules() if _own_weights(layer)]
-    _check_names(kept, [name for name, _ in model.named_modules() if name])
+    names = [name for name, _ in model.named_modules() if name]
+    for wanted in kept if kept != _USUAL_HEAD else ():
+        if not any(_is_named(name, wanted) for name in names):
+            nearest = did_you_mean(wanted[:60], names)
+            raise ValueError(f"keep names no layer: there is no {wanted!r:.60}; {nearest}")
     report = []
     for name, layer in layers:
-        reason = _reason_to_keep(name, layer, kept)
-        if reason is None:
-            reason = _exchange(layer, recipe, engine, name)
-            report.append(Layer(name, "Linear", _own_weights(layer), True, reason))
-        else:
-            report.append(Layer(name, type(layer).__name__, _own_weights(layer), False, reason))
+        keeps = _reason_to_keep(name, layer, kept)
+        kind = "Linear" if keeps is None else type(layer).__name__
+        reason = keeps or _exchange(layer, recipe, engine, name)
+        report.append(Layer(name, kind, _own_weights(layer), keeps is None, reason))
     model.conversion = Conversion(recipe, tuple(report))  # type: ignore[assignment]
     return model
 
@@ -133,57 +134,3 @@ def _exchange(layer: nn.Module, recipe: Recipe, engine: str, name: str) -> str:
     for parameter in reduced:
         parameter.data = parameter.data.float()
     return "nn.Linear; its weights became fp32 masters" if reduced else "nn.Linear"
-
-
-def _check_names(kept: tuple[str, ...], names: list[str]) -> None:
-    for wanted in kept:
-        if not any(_is_named(name, wanted) for name in names) and kept != _USUAL_HEAD:
-            raise ValueError(
-                f"keep names no layer: there is no {wanted!r:.60}; {did_you_mean(wanted[:60], names)}"
-            )
-
-
-# --- ``nn.Linear`` that computes in few bits; its weights stay what they are
-
-
-class ScaledLinear(nn.Linear):
-    """``nn.Linear`` by ``fp8.linear``: the same parameters under the same names, master weights as they are.
-
-    A recipe with a history of amax adds ``history``, whose buffers belong into a checkpoint.
-    """
-
-    recipe: Recipe
-    engine: str
-    layer: str
-    history: AmaxHistory | None
-
-    def __init__(
-        self,
-        in_features: int,
-        out_features: int,
-        bias: bool = True,
-        *,
-        recipe: str | Recipe = "tensorwise",
-        engine: str = "auto",
-        **where: Any,
-    ) -> None:
-        """Make a layer like ``nn.Linear``; ``where`` is its ``device`` and ``dtype``."""
-        super().__init__(in_features, out_features, bias, **where)
-        self.set_recipe(recipe, engine)
-
-    def set_recipe(self, recipe: str | Recipe, engine: str = "auto", layer: str = "") -> None:
-        """Compute by another recipe from now on, with nothing remembered."""
-        self.recipe, self.engine, self.layer = require_recipe(recipe), require_engine(engine), layer
-        self.history = None
-        if self.recipe.amax_history:
-            self.history = AmaxHistory(self.recipe.amax_history).to(self.weight.device).train(self.training)
-
-    def forward(self, x: Tensor) -> Tensor:
-        """Map (..., in_features) to (..., out_features)."""
-        return linear(
-            x, self.weight, self.bias, self.recipe, history=self.history, engine=self.engine, layer=self.layer
-        )
-
-    def extra_repr(self) -> str:
-        """Add the recipe to what ``nn.Linear`` prints."""
-        return f"{super().extra_repr()}, recipe={self.recipe.name}, engine={self.engine}"

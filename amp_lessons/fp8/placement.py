@@ -13,7 +13,7 @@ from torch import Tensor
 from amp_lessons._base.arguments import require, require_whole
 from amp_lessons.formats import FORMATS, FloatFormat, relative_error
 from amp_lessons.formats.floats import require_format
-from amp_lessons.fp8.quantized import Quantized, quantize
+from amp_lessons.fp8.layer import Quantized, first_beyond, quantize
 from amp_lessons.fp8.recipes import ROW, Cast
 from amp_lessons.scaling.fates import FATES
 
@@ -39,14 +39,16 @@ class Placement:
 
         The fates are those of ``scaling.Census``; "overflowed" are those that saturate.
         """
-        alive = self.tensor != 0
-        scale = self.quantized.element_scales
+        alive, element = self.tensor != 0, self.quantized.cast.element
+        scale, values = self.quantized.element_scales, self.quantized.values[alive].abs()
         stored = torch.where(scale > 0, self.tensor / scale, 0.0)[alive].abs()
         binades = torch.where(stored > 0, torch.frexp(stored).exponent - 1, _LOWEST_BINADE)
+        lost, beyond = values == 0, stored >= first_beyond(element)
+        tiny = ~lost & (values < element.smallest_normal)
         by_fate = {}
-        for fate, found in zip(FATES, self._classes(stored, self.quantized.values[alive].abs()), strict=True):
-            values, counts = torch.unique(binades[found], return_counts=True)
-            by_fate[fate] = dict(zip(values.tolist(), counts.tolist(), strict=True))
+        for fate, found in zip(FATES, (lost, tiny, ~(lost | tiny | beyond), beyond), strict=True):
+            binade, counts = torch.unique(binades[found], return_counts=True)
+            by_fate[fate] = dict(zip(binade.tolist(), counts.tolist(), strict=True))
         return by_fate
 
     def count(self, fate: str) -> int:
@@ -60,14 +62,6 @@ class Placement:
             back, exact = back.clone(), exact.clone()
             back[without] = exact[without] = 0
         return relative_error(back, exact)
-
-    def _classes(self, stored: Tensor, values: Tensor) -> tuple[Tensor, ...]:
-        """Return, in the order of ``FATES``, which elements met each of them."""
-        element = self.quantized.cast.element
-        beyond = stored >= element.max + element.spacing(element.max) / 2
-        lost = values == 0
-        tiny = ~lost & (values < element.smallest_normal)
-        return lost, tiny, ~(lost | tiny | beyond), beyond
 
 
 def place(tensor: Tensor, cast: Cast) -> Placement:

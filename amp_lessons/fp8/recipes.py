@@ -13,7 +13,8 @@ from amp_lessons._base.arguments import require, require_whole
 from amp_lessons._base.text.nearest import did_you_mean
 from amp_lessons.formats import FORMATS, FloatFormat
 from amp_lessons.fp8 import transforms
-from amp_lessons.fp8.accumulators import FP32, Accumulation
+
+FP32_BITS = 24  # hidden bit included: an accumulator as wide as this is float32's own sum
 
 Role = Literal["input", "weight", "gradient"]
 ROLES: tuple[Role, ...] = ("input", "weight", "gradient")
@@ -114,6 +115,38 @@ class Product:
     def __str__(self) -> str:
         turned = f", Hadamard {self.hadamard}" if self.hadamard else ""
         return f"{self.left} · {self.right}{turned}"
+
+
+@dataclass(frozen=True)
+class Accumulation:
+    """A register for sums of products: ``bits`` significant bits, the leading one included, or fp32 for None.
+
+    ``promote_every`` products (None: never) the sum moves to an fp32 register. ``together`` products are
+    aligned and added by one instruction.
+    """
+
+    bits: int | None = None
+    promote_every: int | None = None
+    together: int = 32
+
+    def __post_init__(self) -> None:
+        require_whole(self.together, "together")
+        if self.bits is not None and require_whole(self.bits, "bits") > FP32_BITS - 1:
+            raise ValueError(f"bits is at most {FP32_BITS - 1}, or None for fp32, not {self.bits}")
+        if (
+            self.promote_every is not None
+            and require_whole(self.promote_every, "promote_every") % self.together
+        ):
+            raise ValueError(f"promote_every is a multiple of {self.together}, not {self.promote_every}")
+
+    def __str__(self) -> str:
+        if self.bits is None:
+            return "fp32"
+        promotion = f", to fp32 every {self.promote_every}" if self.promote_every else ""
+        return f"{self.bits} bits{promotion}"
+
+
+FP32 = Accumulation()
 
 
 @dataclass(frozen=True)

@@ -5,10 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from amp_lessons.fp8.products import Engine
-from amp_lessons.fp8.quantized import Quantized
 from amp_lessons.fp8.recipes import Role
+
+if TYPE_CHECKING:
+    from amp_lessons.fp8.layer import Quantized
 
 
 @dataclass(frozen=True)

@@ -53,29 +53,22 @@ def scales(amax: Tensor, cast: Cast) -> Scales:
     if cast.scale == FORMATS["fp32"]:
         multiplier = torch.where(amax == 0, 1.0, _largest_multiplier(amax, cast.element)) + poison
         return Scales(multiplier, multiplier.reciprocal(), one)
-    return _rounded_scales(amax, cast, _tensor_scale(amax, cast) if cast.has_tensor_scale else one, poison)
+    tensor_scale = one
+    if cast.has_tensor_scale:  # which takes the largest block scale to the largest value of its format
+        largest = amax.amax()
+        exact = largest / (cast.element.max * cast.scale.max)
+        tensor_scale = torch.where(largest == 0, 1.0, exact.clamp(min=_FP32.tiny))
+    scale = (amax / cast.element.max / tensor_scale).clamp(max=cast.scale.max)
+    scale = cast.scale.quantize_by_rounding(scale) + poison
+    # A scale that underflowed to zero leaves nothing to divide by: the elements of its block are lost
+    multiplier = torch.where(scale == 0, 0.0, (1 / tensor_scale / scale).clamp(max=_FP32.max))
+    return Scales(multiplier, scale, tensor_scale)
 
 
 def _largest_multiplier(amax: Tensor, element: FloatFormat) -> Tensor:
     """Return max / amax, or the largest float32 where amax is so small that this lies beyond."""
     # A number over a tensor is the number times the tensor's reciprocal: that would round twice
     return torch.full_like(amax, element.max).div_(amax).clamp_(max=_FP32.max)
-
-
-def _tensor_scale(amax: Tensor, cast: Cast) -> Tensor:
-    """Return the scale that takes the largest block scale to the largest value of its format."""
-    largest = amax.amax()
-    return torch.where(
-        largest == 0, 1.0, (largest / (cast.element.max * cast.scale.max)).clamp(min=_FP32.tiny)
-    )
-
-
-def _rounded_scales(amax: Tensor, cast: Cast, tensor_scale: Tensor, poison: Tensor) -> Scales:
-    scale = (amax / cast.element.max / tensor_scale).clamp(max=cast.scale.max)
-    scale = cast.scale.quantize_by_rounding(scale) + poison
-    # A scale that underflowed to zero leaves nothing to divide by: the elements of its block are lost
-    multiplier = torch.where(scale == 0, 0.0, (1 / tensor_scale / scale).clamp(max=_FP32.max))
-    return Scales(multiplier, scale, tensor_scale)
 
 
 def _up(amax: Tensor, element: FloatFormat) -> Tensor:
@@ -97,9 +90,7 @@ def _even(amax: Tensor, element: FloatFormat) -> Tensor:
 def _nearest(amax: Tensor, element: FloatFormat) -> Tensor:
     exact = amax / element.max
     below = rounding.power_of_two_below(exact)
-    return torch.where(
-        exact < below * 2**0.5, below, 2 * below
-    )  # the middle of a binade, on a logarithmic scale
+    return torch.where(exact < below * 2**0.5, below, 2 * below)  # √2: the middle, on a logarithmic scale
 
 
 def _from_largest_power(amax: Tensor, element: FloatFormat) -> Tensor:

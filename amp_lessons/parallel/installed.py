@@ -45,7 +45,7 @@ class DefaultReduceDtype:
     """The dtype in which ``MixedPrecisionPolicy(param_dtype, reduce_dtype=None)`` reduces gradients.
 
     ``seen`` is the dtype of the reduce-scatter that FSDP2 called, by ``param_dtype``; ``documented`` what the
-    installed docstring says.
+    installed docstring says, in one line, "" where it says nothing.
     """
 
     torch_version: str
@@ -114,18 +114,10 @@ _AVERAGES: dict[str, Callable[[float], float]] = {
 
 def default_reduce_dtype() -> DefaultReduceDtype:
     """Run FSDP2 without a ``reduce_dtype``, and without ranks, and see what its gradients are reduced in."""
-    seen = {dtype: _reduce_dtype(dtype) for dtype in (None, *_HALVES)}
-    return DefaultReduceDtype(torch.__version__, seen, _documentation())
-
-
-def _reduce_dtype(param_dtype: torch.dtype | None) -> torch.dtype:
-    told = communication(nn.Linear(4, 4), torch.ones(2, 4), 2, "fsdp2", param_dtype=param_dtype)
-    (dtype,) = {row.dtype for row in told.rows if row.collective == "reduce-scatter"}
-    return dtype
-
-
-def _documentation() -> str:
-    """Return what the installed docstring says of ``reduce_dtype``, in one line; "" if it says nothing."""
-    text = inspect.getdoc(MixedPrecisionPolicy) or ""
-    _, found, after = text.partition("reduce_dtype (")
-    return " ".join(f"{found}{after}".partition("\n    output_dtype (")[0].split())
+    seen = {}
+    for param_dtype in (None, *_HALVES):
+        told = communication(nn.Linear(4, 4), torch.ones(2, 4), 2, "fsdp2", param_dtype=param_dtype)
+        (seen[param_dtype],) = {row.dtype for row in told.rows if row.collective == "reduce-scatter"}
+    _, found, after = (inspect.getdoc(MixedPrecisionPolicy) or "").partition("reduce_dtype (")
+    documented = " ".join(f"{found}{after}".partition("\n    output_dtype (")[0].split())
+    return DefaultReduceDtype(torch.__version__, seen, documented)

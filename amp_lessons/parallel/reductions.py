@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from functools import partial
 
 import torch
 from torch import Tensor
@@ -257,32 +256,34 @@ def _stack(tensors: Sequence[Tensor] | Tensor) -> Tensor:
     return stack
 
 
-def _around(sent: Tensor, shape: torch.Size, format: Arithmetic, chunk: Tensor, step: int) -> Iterator[Hop]:
+def _hop(totals: Tensor, ranks: Tensor, shape: torch.Size) -> Hop:
+    """Return the hop of (k, elements) partial sums, each on a rank of its own or each element of one."""
+    here = ranks.expand_as(totals)
+    return Hop(totals.view(len(totals), *shape), here.reshape(len(totals), *shape))
+
+
+def _around(sent: Tensor, shape: torch.Size, format: Arithmetic, chunk: int, step: int) -> Iterator[Hop]:
     """Send every chunk around the ring, from its neighbour ``step`` ranks on until it is home."""
-    ranks = len(sent)
-    holder = (chunk + step) % ranks
-    total = sent.gather(0, holder[None])
-    yield Hop(
-        sent.view(ranks, *shape),
-        torch.arange(ranks, device=sent.device).view(-1, *[1] * len(shape)).expand(ranks, *shape),
-    )
+    ranks, elements = sent.shape
+    yield _hop(sent, torch.arange(ranks, device=sent.device).unsqueeze(1), shape)
+    home = torch.arange(elements, device=sent.device).unsqueeze(0) // chunk
+    holder = (home + step) % ranks
+    total = sent.gather(0, holder)
     for _ in range(ranks - 1):
         holder = (holder + step) % ranks
-        total = format.rounded(total + sent.gather(0, holder[None]))
-        yield Hop(total.view(1, *shape), holder.view(1, *shape))
+        total = format.rounded(total + sent.gather(0, holder))
+        yield _hop(total, holder, shape)
 
 
 def _ring(sent: Tensor, shape: torch.Size, format: Arithmetic) -> Iterator[Hop]:
     ranks, elements = sent.shape
-    chunk = torch.arange(elements, device=sent.device) // -(-elements // ranks)
-    return _around(sent, shape, format, chunk, 1)
+    return _around(sent, shape, format, -(-elements // ranks), 1)
 
 
 def _gloo(sent: Tensor, shape: torch.Size, format: Arithmetic) -> Iterator[Hop]:
     ranks, elements = sent.shape
     itemsize = 4 if isinstance(format.of, FloatFormat) else format.of.itemsize
-    chunk = torch.arange(elements, device=sent.device) // _gloo_chunk(ranks, elements, itemsize)
-    return _around(sent, shape, format, chunk, -1)
+    return _around(sent, shape, format, _gloo_chunk(ranks, elements, itemsize), -1)
 
 
 def _gloo_chunk(ranks: int, elements: int, itemsize: int) -> int:
@@ -295,18 +296,13 @@ def _gloo_chunk(ranks: int, elements: int, itemsize: int) -> int:
 
 
 def _tree(sent: Tensor, shape: torch.Size, format: Arithmetic) -> Iterator[Hop]:
-    total, ranks = sent, torch.arange(len(sent), device=sent.device)
-    as_hop = partial(_tree_hop, shape=shape)
-    yield as_hop(total, ranks)
+    total, ranks = sent, torch.arange(len(sent), device=sent.device).unsqueeze(1)
+    yield _hop(total, ranks, shape)
     while len(total) > 1:
         pairs = len(total) // 2 * 2  # the last one of an odd number waits for the next level
         summed = format.rounded(total[0:pairs:2] + total[1:pairs:2])
         total, ranks = torch.cat([summed, total[pairs:]]), torch.cat([ranks[0:pairs:2], ranks[pairs:]])
-        yield as_hop(total, ranks)
-
-
-def _tree_hop(total: Tensor, ranks: Tensor, shape: torch.Size) -> Hop:
-    return Hop(total.view(len(total), *shape), ranks.view(-1, *[1] * len(shape)).expand(len(ranks), *shape))
+        yield _hop(total, ranks, shape)
 
 
 ALGORITHMS: dict[str, Callable[[Tensor, torch.Size, Arithmetic], Iterator[Hop]]] = {

@@ -9,8 +9,10 @@ from __future__ import annotations
 import inspect
 import sys
 import warnings
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
+from functools import partial
 from typing import Any
 
 import torch
@@ -23,6 +25,7 @@ from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard
 from torch.distributed.tensor.parallel import parallelize_module
 from torch.nn.parallel import DistributedDataParallel
 from torch.testing._internal.distributed.fake_pg import FakeStore
+from torch.utils._pytree import tree_map_only
 
 from amp_lessons._base.arguments import require, require_callable, require_items, require_whole
 from amp_lessons._base.text.nearest import did_you_mean
@@ -84,21 +87,25 @@ def communication(
         calls = _of_ddp(model, given, loss_fn, world_size, reduce_dtype)
         return Communication("ddp", world_size, rows_of(calls, "ddp"))
     with fake_group(world_size) as mesh, _fake_mode(model), warnings.catch_warnings():
-        warnings.filterwarnings(
-            "ignore", "FSDP2-wrapped module"
-        )  # of in-place additions, which are its author's
+        # of in-place additions, which are its author's
+        warnings.filterwarnings("ignore", "FSDP2-wrapped module")
         if strategy == "fsdp2":
             names = units_of(model) if named is None else named
             model = fsdp2(model, mesh, names, param_dtype, reduce_dtype)
         elif strategy == "tp":
-            model = tensor_parallel(model, mesh, plan or {}, param_dtype)
+            if param_dtype:
+                _cast_weights(model, param_dtype)
+                given = tree_map_only(
+                    Tensor, partial(_cast, dtype=param_dtype), given
+                )  # as FSDP2 does itself
+            model = parallelize_module(model, mesh, dict(plan or {}))
         else:
             assert callable(strategy)
             with unset_fake_temporarily():  # it may make meshes, which looks at the values of tensors
                 model = strategy(model, mesh)
         with CollectiveLog() as log:
             log.phase = "forward"
-            losses = _losses(model, _in_dtype(given, param_dtype if strategy == "tp" else None), loss_fn)
+            losses = _losses(model, given, loss_fn)
             log.phase = "backward"
             backward(losses)
     name = strategy if isinstance(strategy, str) else "own"
@@ -146,10 +153,10 @@ def _of_ddp(
     with _fake_mode(model):
         model.train()
         filled = gradient_buckets(model, lambda: backward(_losses(model, given, loss_fn)))
-    calls = [
-        Collective("broadcast", dtype, elements, ranks, "forward")
-        for dtype, elements in buffers_by_dtype(model).items()
-    ]
+    buffers: Counter[torch.dtype] = Counter()
+    for buffer in model.buffers():  # which rank 0 broadcasts before each forward pass
+        buffers[buffer.dtype] += buffer.numel()
+    calls = [Collective("broadcast", dtype, n, ranks, "forward") for dtype, n in buffers.items()]
     for bucket in filled:
         elements = sum(parameter.numel() for parameter in bucket)
         calls.append(Collective("all-reduce", reduce_dtype or bucket[0].dtype, elements, ranks, "backward"))
@@ -181,13 +188,22 @@ def _losses(model: nn.Module, given: Any, loss_fn: LossFn | None) -> list[torch.
     return losses_of(output, loss_fn)
 
 
-def _in_dtype(given: Any, dtype: torch.dtype | None) -> Any:
-    """Cast the floating inputs, as FSDP2 does by itself."""
-    if dtype is None:
-        return given
-    return torch.utils._pytree.tree_map_only(
-        torch.Tensor, lambda tensor: tensor.to(dtype) if tensor.is_floating_point() else tensor, given
-    )
+def _cast_weights(model: nn.Module, dtype: torch.dtype) -> None:
+    """Cast parameters and buffers, shared ones once; ``nn.Module.to`` may fail for fake ones."""
+    cast: dict[int, Tensor] = {}
+    for module in model.modules():
+        stores: tuple[dict[str, Any], ...] = (module._parameters, module._buffers)
+        for store in stores:
+            for name, tensor in store.items():
+                if tensor is not None:
+                    store[name] = cast.setdefault(id(tensor), _cast(tensor, dtype))
+
+
+def _cast(tensor: Tensor, dtype: torch.dtype) -> Tensor:
+    if not tensor.is_floating_point():
+        return tensor
+    made = tensor.detach().to(dtype)
+    return nn.Parameter(made, tensor.requires_grad) if isinstance(tensor, nn.Parameter) else made
 
 
 # --- what DistributedDataParallel sends: its buckets of gradients, by its own rule of assignment.
@@ -218,14 +234,6 @@ def gradient_buckets(model: nn.Module, backward: Callable[[], None]) -> list[lis
     dense, order = [False] * len(ready), list(range(len(ready)))
     indices, _ = torch.distributed._compute_bucket_assignment_by_size(ready, limits, dense, order)
     return [[ready[index] for index in bucket] for bucket in indices]
-
-
-def buffers_by_dtype(model: nn.Module) -> dict[torch.dtype, int]:
-    """Return the elements of buffers, which DDP broadcasts from rank 0 before each forward pass."""
-    elements: dict[torch.dtype, int] = {}
-    for buffer in model.buffers():
-        elements[buffer.dtype] = elements.get(buffer.dtype, 0) + buffer.numel()
-    return elements
 
 
 # --- a process group of any size in one process, whose collectives do nothing
@@ -274,20 +282,10 @@ def fsdp2(
     """Shard the ``units``, then what is left of the model. Raises ValueError for a name that is none."""
     policy = MixedPrecisionPolicy(param_dtype=param_dtype, reduce_dtype=reduce_dtype)
     for name in units:
-        fully_shard(_submodule(model, name), mesh=mesh, mp_policy=policy)
+        try:
+            unit = model.get_submodule(name)
+        except AttributeError as error:
+            raise ValueError(f"units are names of the model's modules; {name!r} is none") from error
+        fully_shard(unit, mesh=mesh, mp_policy=policy)
     fully_shard(model, mesh=mesh, mp_policy=policy)
     return model
-
-
-def tensor_parallel(
-    model: nn.Module, mesh: DeviceMesh, plan: Mapping[str, Any], param_dtype: torch.dtype | None
-) -> nn.Module:
-    """Split the modules of the plan, the model in ``param_dtype``."""
-    return parallelize_module(model.to(param_dtype) if param_dtype else model, mesh, dict(plan))
-
-
-def _submodule(model: nn.Module, name: str) -> nn.Module:
-    try:
-        return model.get_submodule(name)
-    except AttributeError as error:
-        raise ValueError(f"units are names of the model's modules; {name!r} is none") from error

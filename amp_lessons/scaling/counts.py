@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator
 
 import torch
 from torch import Tensor
@@ -58,32 +58,26 @@ def censuses(
                 there[place] = SortedTally(layout, thresholds, tensor.device)
             there[place].add(tensor)
 
+    nothing = Counted(0, 0, {}, 0.0, 0.0)
+
     def results() -> tuple[Census, ...]:
         found = [[tally.counted for tally in tallies] for tallies in here.values()]
         found += [tally.counted for tally in there.values()]
         return tuple(
-            sum((_census(*target, each[k], norms) for each in found), _none(*target, norms))
+            sum((_census(*target, each[k], norms) for each in found), _census(*target, nothing, norms))
             for k, target in enumerate(targets)
         )
 
     return results
 
 
-def _none(dtype: torch.dtype, scale: float, norms: bool) -> Census:
-    nothing = 0.0 if norms else None
-    return Census(dtype_name(dtype), scale, norm=nothing, underflowed_norm=nothing)
-
-
 def _census(dtype: torch.dtype, scale: float, found: Counted, norms: bool) -> Census:
     both = (found.norm, found.lowest_norm) if norms else (None, None)
-    return Census(dtype_name(dtype), scale, found.zero, found.nonfinite, _by_fate(found.by_binade), *both)
-
-
-def _by_fate(by_binade: Mapping[int, list[int]]) -> dict[str, dict[int, int]]:
-    return {
-        fate: {binade: counts[k] for binade, counts in by_binade.items() if counts[k]}
+    fates = {
+        fate: {binade: counts[k] for binade, counts in found.by_binade.items() if counts[k]}
         for k, fate in enumerate(FATES)
     }
+    return Census(dtype_name(dtype), scale, found.zero, found.nonfinite, fates, *both)
 
 
 def _floating_tensors(gradients: Tensor | Iterable[Tensor]) -> Iterator[Tensor]:

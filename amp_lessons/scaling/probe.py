@@ -61,13 +61,11 @@ class LossScaleProbe:
         if self._truth is None or not self._truth.holds_for(self._model, self._batch):
             self._truth, self._question = _Truth(self._model, self._batch, self._loss_fn), None
         if question != self._question:
-            self._answer, self._question = self._ask(self._truth, *question), question
+            with self._truth.random_numbers.drawn_again():
+                scaled = gradients_by_layer(self._model, self._batch, self._loss_fn, *question)
+            self._answer = compare_by_layer(self._truth.gradients, scaled, *question[:2])
+            self._question = question
         return dict(self._answer)
-
-    def _ask(self, truth: _Truth, scale: float, dtype: torch.dtype, device_type: str) -> dict[str, Census]:
-        with truth.random_numbers.drawn_again():
-            scaled = gradients_by_layer(self._model, self._batch, self._loss_fn, scale, dtype, device_type)
-        return compare_by_layer(truth.gradients, scaled, scale, dtype)
 
 
 class _Truth:

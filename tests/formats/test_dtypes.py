@@ -6,16 +6,7 @@ from amp_lessons.formats.dtypes import dtype_name
 
 
 @pytest.mark.parametrize(
-    ("dtype", "name"),
-    [
-        (torch.float16, "fp16"),
-        (torch.bfloat16, "bf16"),
-        (torch.float32, "fp32"),
-        (torch.float64, "fp64"),
-        (torch.float8_e4m3fn, "fp8_e4m3"),
-        (torch.int64, "int64"),
-        (torch.bool, "bool"),
-    ],
+    ("dtype", "name"), [(torch.float16, "fp16"), (torch.float64, "fp64"), (torch.int64, "int64")]
 )
 def test_the_course_has_one_short_name_for_a_dtype(dtype, name):
     assert dtype_name(dtype) == name

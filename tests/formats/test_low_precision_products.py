@@ -1,21 +1,18 @@
 """Matrix products with rounded operands and accumulators, against loops and PyTorch's own dtypes."""
 
-from __future__ import annotations
-
 import pytest
 import torch
-from torch import Tensor
 
 from amp_lessons.formats import FORMATS, product, product_errors, tf32_product
 
 
-def matrices(rows: int, inner: int, columns: int, seed: int = 0) -> tuple[Tensor, Tensor]:
+def matrices(rows, inner, columns, seed=0):
     generator = torch.Generator().manual_seed(seed)
     return torch.randn(rows, inner, generator=generator), torch.randn(inner, columns, generator=generator)
 
 
 @pytest.mark.parametrize(("name", "dtype"), [("fp16", torch.float16), ("bf16", torch.bfloat16)])
-def test_low_precision_accumulation_rounds_each_partial_sum(name: str, dtype: torch.dtype) -> None:
+def test_low_precision_accumulation_rounds_each_partial_sum(name, dtype):
     a, b = matrices(3, 40, 2)
     expected = torch.zeros(3, 2)
     for row in range(3):
@@ -28,14 +25,14 @@ def test_low_precision_accumulation_rounds_each_partial_sum(name: str, dtype: to
 
 
 @pytest.mark.parametrize("name", ["fp32", "tf32", "fp16", "bf16", "fp8_e4m3", "fp4_e2m1"])
-def test_with_fp32_accumulation_only_the_operands_are_rounded(name: str) -> None:
+def test_with_fp32_accumulation_only_the_operands_are_rounded(name):
     a, b = matrices(8, 64, 8)
     exact = FORMATS[name].quantize(a).double() @ FORMATS[name].quantize(b).double()
     assert product(a, b, FORMATS[name]).dtype == torch.float32
     assert torch.allclose(product(a, b, FORMATS[name]).double(), exact, rtol=0, atol=2e-5)
 
 
-def test_errors_are_those_of_the_products_of_the_leading_parts() -> None:
+def test_errors_are_those_of_the_products_of_the_leading_parts():
     a, b = matrices(4, 32, 4)
     for accumulator in (FORMATS["fp32"], FORMATS["bf16"]):
         errors = product_errors(a, b, FORMATS["bf16"], accumulator, [1, 8, 32])
@@ -45,28 +42,8 @@ def test_errors_are_those_of_the_products_of_the_leading_parts() -> None:
             assert error == pytest.approx(float((approximate - exact).norm() / exact.norm()), rel=1e-6)
 
 
-def test_low_precision_accumulation_grows_worse_with_the_inner_dimension_and_fp32_does_not() -> None:
-    a, b = matrices(16, 1024, 16)
-    for name in ("fp16", "bf16"):
-        low = product_errors(a, b, FORMATS[name], FORMATS[name], [16, 1024])
-        high = product_errors(a, b, FORMATS[name], FORMATS["fp32"], [16, 1024])
-        assert low[1] > 4 * low[0]
-        assert high[1] < 1.5 * high[0]
-
-
-def test_tf32_has_the_error_of_fp16_where_fp16_has_the_range() -> None:
-    a, b = matrices(16, 256, 16)
-    half, tensor_float = (
-        product_errors(a, b, FORMATS[n], FORMATS["fp32"], [256])[0] for n in ("fp16", "tf32")
-    )
-    assert tensor_float == pytest.approx(half, rel=0.01)
-    beyond = product_errors(a * 1e6, b, FORMATS["tf32"], FORMATS["fp32"], [256])[0]
-    assert beyond == pytest.approx(tensor_float, rel=0.2)
-    assert not product(a * 1e6, b, FORMATS["fp16"]).isfinite().all()
-
-
 @pytest.mark.parametrize("before", ["ieee", "tf32"])
-def test_the_matmul_precision_is_put_back(before: str) -> None:
+def test_the_matmul_precision_is_put_back(before):
     matmul = torch.backends.cuda.matmul
     default = matmul.fp32_precision
     try:
@@ -77,7 +54,7 @@ def test_the_matmul_precision_is_put_back(before: str) -> None:
         matmul.fp32_precision = default
 
 
-def test_bad_input_is_answered_in_words() -> None:
+def test_bad_input_is_answered_in_words():
     a, b = matrices(2, 3, 4)
     for left, right in ((a, a), (a[0], b), (a[:, :0], b[:0])):
         with pytest.raises(ValueError, match="Give matrices"):
@@ -90,7 +67,7 @@ def test_bad_input_is_answered_in_words() -> None:
 
 @pytest.mark.gpu
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA GPU")
-def test_a_gpu_in_tf32_is_about_as_far_off_as_the_emulation() -> None:
+def test_a_gpu_in_tf32_is_about_as_far_off_as_the_emulation():
     a, b = (x.cuda() for x in matrices(256, 1024, 256))
     exact = a.double() @ b.double()
     emulated, real, fp32 = (

@@ -1,17 +1,14 @@
 """Rounding whole tensors, bit for bit, against PyTorch's casts, ml_dtypes and integer arithmetic."""
 
-from __future__ import annotations
-
 import dataclasses
 import math
 
 import numpy as np
 import pytest
 import torch
-from torch import Tensor
 
-from amp_lessons.formats import FORMATS, FloatFormat
-from tests.formats.integer_rounding import largest_value, rounded_by_integers
+from amp_lessons.formats import FORMATS
+from tests.formats.integer_rounding import rounded_by_integers
 from tests.formats.references import KNOWN_ELSEWHERE, KNOWN_NOWHERE, reference_dtype
 
 CASTABLE = [name for name, float_format in FORMATS.items() if float_format.dtype]
@@ -19,7 +16,7 @@ CASTABLE = [name for name, float_format in FORMATS.items() if float_format.dtype
 OTHERWISE_IN_ML_DTYPES = {"fp8_e4m3", "fp4_e2m1", "e8m0"}
 
 
-def values_and_ties(float_format: FloatFormat) -> Tensor:
+def values_and_ties(float_format):
     """Return values of a format, the midpoints between them, and the float32 neighbours of both."""
     codes = np.linspace(0, float_format.max_code, min(2000, float_format.max_code + 1)).astype(int).tolist()
     values = [float_format.decode(code) for code in codes]
@@ -30,7 +27,7 @@ def values_and_ties(float_format: FloatFormat) -> Tensor:
 
 
 @pytest.fixture(scope="module")
-def patterns() -> Tensor:
+def patterns():
     """Return 10^7 random float32 bit patterns and, for every format, its values and ties."""
     generator = torch.Generator().manual_seed(0)
     bits = torch.randint(-(2**31), 2**31, (10_000_000,), generator=generator).to(torch.int32)
@@ -38,41 +35,29 @@ def patterns() -> Tensor:
     return torch.cat([bits.view(torch.float32), special, *map(values_and_ties, FORMATS.values())])
 
 
-def differences(actual: Tensor, expected: Tensor) -> Tensor:
+def differences(actual, expected):
     """Return where two float32 tensors differ in any bit; NaN counts as equal to NaN."""
     return (actual.view(torch.int32) != expected.view(torch.int32)) & ~(actual.isnan() & expected.isnan())
 
 
-def by_ml_dtypes(x: Tensor, name: str) -> Tensor:
+def by_ml_dtypes(x, name):
     with np.errstate(all="ignore"):
         return torch.from_numpy(x.numpy().astype(reference_dtype(FORMATS[name])).astype(np.float32))
 
 
-def test_the_patterns_hold_what_they_should(patterns: Tensor) -> None:
-    magnitude = patterns.abs()
-    for what in (
-        patterns.isnan(),
-        patterns.isinf(),
-        patterns == 0,
-        (magnitude > 0) & (magnitude < 2.0**-126),
-    ):
-        assert what.any()
-    assert len(patterns) > 10**7
-
-
 @pytest.mark.parametrize("name", CASTABLE)
-def test_rounding_agrees_with_torch_casts(name: str, patterns: Tensor) -> None:
+def test_rounding_agrees_with_torch_casts(name, patterns):
     by_torch = patterns.to(FORMATS[name].dtype).to(torch.float32)
     assert not differences(FORMATS[name].quantize(patterns), by_torch).any()
     assert not differences(FORMATS[name].quantize_by_rounding(patterns), by_torch).any()
 
 
 @pytest.mark.parametrize("name", [name for name in KNOWN_ELSEWHERE if name not in OTHERWISE_IN_ML_DTYPES])
-def test_rounding_agrees_with_ml_dtypes(name: str, patterns: Tensor) -> None:
+def test_rounding_agrees_with_ml_dtypes(name, patterns):
     assert not differences(FORMATS[name].quantize(patterns), by_ml_dtypes(patterns, name)).any()
 
 
-def test_e4m3_beyond_464_is_nan_in_ml_dtypes_and_what_the_installed_torch_says_here(patterns: Tensor) -> None:
+def test_e4m3_beyond_464_is_nan_in_ml_dtypes_and_what_the_installed_torch_says_here(patterns):
     ours, theirs = FORMATS["fp8_e4m3"].quantize(patterns), by_ml_dtypes(patterns, "fp8_e4m3")
     beyond = patterns.abs() > 464  # the tie between 448 and 480, which would be next
     assert theirs[beyond].isnan().all()
@@ -84,7 +69,7 @@ def test_e4m3_beyond_464_is_nan_in_ml_dtypes_and_what_the_installed_torch_says_h
     assert not differences(ours[~beyond], theirs[~beyond]).any()
 
 
-def test_where_torch_gives_nan_e4m3_is_that_of_ml_dtypes(patterns: Tensor) -> None:
+def test_where_torch_gives_nan_e4m3_is_that_of_ml_dtypes(patterns):
     older = dataclasses.replace(FORMATS["fp8_e4m3"])
     vars(older)["overflow"] = "nan"  # as the cast of torch 2.11 answers
     assert not differences(older.quantize_by_rounding(patterns), by_ml_dtypes(patterns, "fp8_e4m3")).any()
@@ -92,7 +77,7 @@ def test_where_torch_gives_nan_e4m3_is_that_of_ml_dtypes(patterns: Tensor) -> No
     assert older.next_up(448) is None
 
 
-def test_e8m0_has_no_sign_here_and_is_nan_for_zero_and_below_in_ml_dtypes(patterns: Tensor) -> None:
+def test_e8m0_has_no_sign_here_and_is_nan_for_zero_and_below_in_ml_dtypes(patterns):
     ours, theirs = FORMATS["e8m0"].quantize(patterns), by_ml_dtypes(patterns, "e8m0")
     positive = patterns > 0
     assert theirs[~positive].isnan().all()
@@ -100,7 +85,7 @@ def test_e8m0_has_no_sign_here_and_is_nan_for_zero_and_below_in_ml_dtypes(patter
     assert not differences(ours[positive], theirs[positive]).any()
 
 
-def test_e2m1_agrees_with_ml_dtypes_but_for_nan(patterns: Tensor) -> None:
+def test_e2m1_agrees_with_ml_dtypes_but_for_nan(patterns):
     ours, theirs = FORMATS["fp4_e2m1"].quantize(patterns), by_ml_dtypes(patterns, "fp4_e2m1")
     is_nan = patterns.isnan()
     assert (ours[is_nan] == 6).all()
@@ -109,7 +94,7 @@ def test_e2m1_agrees_with_ml_dtypes_but_for_nan(patterns: Tensor) -> None:
 
 
 @pytest.mark.parametrize("name", [*KNOWN_NOWHERE, "fp4_e2m1", "fp16", "fp8_e5m2", "fp8_e5m2fnuz"])
-def test_rounding_agrees_with_integer_arithmetic(name: str, patterns: Tensor) -> None:
+def test_rounding_agrees_with_integer_arithmetic(name, patterns):
     float_format = FORMATS[name]
     sample = patterns if name in (*KNOWN_NOWHERE, "fp4_e2m1") else patterns[9 * 10**6 :]
     sample = sample if float_format.has_nan else sample.nan_to_num(nan=float_format.max)
@@ -118,23 +103,8 @@ def test_rounding_agrees_with_integer_arithmetic(name: str, patterns: Tensor) ->
     assert not differences(float_format.quantize(sample), torch.from_numpy(expected)).any()
 
 
-@pytest.mark.parametrize(
-    ("name", "largest"),
-    [
-        ("tf32", (2 - 2.0**-10) * 2.0**127),
-        ("fp16", 65504),
-        ("fp8_e5m2", 57344),
-        ("fp8_e4m3", 448),
-        ("fp8_e4m3fnuz", 240),
-        ("fp4_e2m1", 6),
-    ],
-)
-def test_the_integer_reference_ends_where_the_formats_are_known_to_end(name: str, largest: float) -> None:
-    assert largest_value(FORMATS[name]) == largest
-
-
 @pytest.mark.parametrize("name", FORMATS)
-def test_encode_and_decode_agree_with_quantize(name: str, patterns: Tensor) -> None:
+def test_encode_and_decode_agree_with_quantize(name, patterns):
     float_format = FORMATS[name]
     sample = torch.cat([patterns[10**7 :: 97], patterns[:1000]])
     one_by_one = torch.tensor([float_format.fields(value).value for value in sample.tolist()])
@@ -142,13 +112,7 @@ def test_encode_and_decode_agree_with_quantize(name: str, patterns: Tensor) -> N
 
 
 @pytest.mark.parametrize("name", FORMATS)
-def test_quantize_twice_is_quantize_once(name: str, patterns: Tensor) -> None:
-    once = FORMATS[name].quantize(patterns[:100_000])
-    assert not differences(FORMATS[name].quantize(once), once).any()
-
-
-@pytest.mark.parametrize("name", FORMATS)
-def test_any_layout_of_memory(name: str) -> None:
+def test_any_layout_of_memory(name):
     float_format, x = FORMATS[name], torch.randn(6, 8).T.contiguous().T
     expected = [float_format.fields(value).value for value in x.flatten().tolist()]
     result = float_format.quantize(x)
@@ -160,7 +124,7 @@ def test_any_layout_of_memory(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", FORMATS)
-def test_the_result_is_new_and_carries_no_gradient(name: str) -> None:
+def test_the_result_is_new_and_carries_no_gradient(name):
     x = torch.full((3,), 1.5, requires_grad=True)
     result = FORMATS[name].quantize(x)
     assert not result.requires_grad
@@ -169,12 +133,12 @@ def test_the_result_is_new_and_carries_no_gradient(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", FORMATS)
-def test_the_device_stays(name: str) -> None:
+def test_the_device_stays(name):
     for method in (FORMATS[name].quantize, FORMATS[name].quantize_by_rounding):
         assert method(torch.empty(2, 3, device="meta")).device.type == "meta"
 
 
-def test_half_precision_is_taken_and_double_is_not() -> None:
+def test_half_precision_is_taken_and_double_is_not():
     for dtype in (torch.float16, torch.bfloat16):
         assert FORMATS["fp8_e4m3"].quantize(torch.tensor([1.1], dtype=dtype)).tolist() == [1.125]
     for wrong in (torch.tensor([1.0], dtype=torch.float64), torch.tensor([1]), [1.0]):
@@ -183,7 +147,7 @@ def test_half_precision_is_taken_and_double_is_not() -> None:
 
 
 @pytest.mark.parametrize("name", ["tf32", "fp16", "bf16", "fp8_e4m3", "fp4_e2m1"])
-def test_stochastic_rounding_takes_a_neighbour_and_is_right_on_average(name: str) -> None:
+def test_stochastic_rounding_takes_a_neighbour_and_is_right_on_average(name):
     float_format, generator = FORMATS[name], torch.Generator().manual_seed(0)
     for value in (1.3, -2.7, 0.3 * float_format.smallest_normal, 0.2 * float_format.smallest_subnormal):
         value = torch.tensor(value).item()  # what float32 makes of it, the subnormals of tf32 included
@@ -196,7 +160,7 @@ def test_stochastic_rounding_takes_a_neighbour_and_is_right_on_average(name: str
 
 
 @pytest.mark.parametrize("name", FORMATS)
-def test_stochastic_rounding_leaves_values_of_the_format_alone(name: str) -> None:
+def test_stochastic_rounding_leaves_values_of_the_format_alone(name):
     float_format = FORMATS[name]
     codes = np.linspace(0, float_format.max_code, 200).astype(int).tolist()
     values = torch.tensor([float_format.decode(code) for code in codes])
@@ -205,17 +169,14 @@ def test_stochastic_rounding_leaves_values_of_the_format_alone(name: str) -> Non
 
 
 def test_the_lowest_possible_draw_rounds_up_what_is_between_two_values_only(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+    monkeypatch,
+):
     monkeypatch.setattr(torch, "rand", lambda shape, **_: torch.zeros(shape))
-    assert FORMATS["bf16"].round_stochastically(torch.tensor([256.0, 256.001, 258.0])).tolist() == [
-        256,
-        258,
-        258,
-    ]
+    between = torch.tensor([256.0, 256.001, 258.0])
+    assert FORMATS["bf16"].round_stochastically(between).tolist() == [256, 258, 258]
 
 
-def test_stochastic_rounding_overflows_like_the_format() -> None:
+def test_stochastic_rounding_overflows_like_the_format():
     x = torch.tensor([1e9, -math.inf, math.nan])
     assert FORMATS["fp16"].round_stochastically(x)[:2].tolist() == [math.inf, -math.inf]
     assert FORMATS["fp16"].round_stochastically(x)[2].isnan()
@@ -225,7 +186,7 @@ def test_stochastic_rounding_overflows_like_the_format() -> None:
 @pytest.mark.gpu
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA GPU")
 @pytest.mark.parametrize("name", FORMATS)
-def test_a_gpu_rounds_to_the_same_bits(name: str, patterns: Tensor) -> None:
+def test_a_gpu_rounds_to_the_same_bits(name, patterns):
     on_gpu = FORMATS[name].quantize_by_rounding(patterns.cuda()).cpu()
     assert not differences(on_gpu, FORMATS[name].quantize_by_rounding(patterns)).any()
     cast = FORMATS[name].quantize(patterns.cuda()).cpu()

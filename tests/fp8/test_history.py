@@ -1,7 +1,5 @@
 """Delayed scaling: scales of the steps before, remembered once per step and tensor."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import pytest
@@ -14,11 +12,11 @@ E4M3 = FORMATS["fp8_e4m3"]
 DELAYED = replace(fp8.RECIPES["delayed"], amax_history=3)
 
 
-def in_force(history: fp8.AmaxHistory) -> float:
+def in_force(history):
     return float(history.amax_for("input", E4M3))
 
 
-def test_the_largest_of_the_last_steps_is_in_force() -> None:
+def test_the_largest_of_the_last_steps_is_in_force():
     history = fp8.AmaxHistory(3)
     assert in_force(history) == 448  # which is a scale of 1
     seen = []
@@ -28,7 +26,7 @@ def test_the_largest_of_the_last_steps_is_in_force() -> None:
     assert seen == [2, 8, 8, 8, 4]
 
 
-def test_what_is_no_number_changes_no_scale() -> None:
+def test_what_is_no_number_changes_no_scale():
     history = fp8.AmaxHistory(2)
     history.remember("input", torch.tensor(3.0))
     for amax in (torch.inf, torch.nan):
@@ -39,7 +37,7 @@ def test_what_is_no_number_changes_no_scale() -> None:
     assert in_force(history) == 3
 
 
-def test_a_nan_stays_visible_where_an_infinity_saturates() -> None:
+def test_a_nan_stays_visible_where_an_infinity_saturates():
     history, weight = fp8.AmaxHistory(2), torch.eye(2)
     x = torch.tensor([[torch.nan, 1.0], [torch.inf, 1.0]])
     seen = fp8.linear(x, weight, None, DELAYED, history=history)
@@ -47,7 +45,7 @@ def test_a_nan_stays_visible_where_an_infinity_saturates() -> None:
     assert seen[1].tolist() == [448, 1]
 
 
-def test_a_step_is_remembered_once_for_each_tensor() -> None:
+def test_a_step_is_remembered_once_for_each_tensor():
     history = fp8.AmaxHistory(3)
     x, weight = torch.full((4, 2), 5.0), torch.full((3, 2), 7.0, requires_grad=True)
     x.requires_grad_()
@@ -55,7 +53,7 @@ def test_a_step_is_remembered_once_for_each_tensor() -> None:
     assert history.amax.tolist() == [[5, 0, 0], [7, 0, 0], [9, 0, 0]]
 
 
-def test_the_first_step_has_scale_one_and_the_next_the_one_before() -> None:
+def test_the_first_step_has_scale_one_and_the_next_the_one_before():
     history = fp8.AmaxHistory(3)
     weight = torch.eye(2) * 448
     small = torch.full((1, 2), 2.0**-12)
@@ -65,7 +63,7 @@ def test_the_first_step_has_scale_one_and_the_next_the_one_before() -> None:
     assert glitch.tolist() == [[448 * 2.0**-12] * 2]  # a stale scale clips it
 
 
-def test_evaluation_leaves_the_history_alone() -> None:
+def test_evaluation_leaves_the_history_alone():
     layer = fp8.ScaledLinear(2, 2, recipe=DELAYED).eval()
     layer(torch.ones(1, 2))
     assert not layer.history.amax.any()
@@ -74,13 +72,12 @@ def test_evaluation_leaves_the_history_alone() -> None:
     assert layer.history.amax[0].tolist() == [1, 0, 0]
 
 
-def test_an_empty_batch_is_no_step() -> None:
+def test_an_empty_batch_is_no_step():
     layer = fp8.ScaledLinear(2, 2, recipe=DELAYED)
     layer(torch.ones(0, 2))
     assert not layer.history.amax[0].any()
 
 
-@pytest.mark.parametrize(("length", "error"), [(0, ValueError), (1.5, TypeError), ("16", TypeError)])
-def test_a_length_that_cannot_be_is_refused(length: object, error: type[Exception]) -> None:
-    with pytest.raises(error, match="length is a whole number"):
-        fp8.AmaxHistory(length)  # type: ignore[arg-type]
+def test_a_length_that_cannot_be_is_refused():
+    with pytest.raises(ValueError, match="length is a whole number"):
+        fp8.AmaxHistory(0)

@@ -5,10 +5,9 @@ from __future__ import annotations
 import importlib.util
 import json
 import sys
-from collections.abc import Iterator
 from contextlib import contextmanager
 from types import ModuleType
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import pytest
 import torch
@@ -27,38 +26,38 @@ SETTING = ("format-model", "format-train", "layer-cast")
 
 
 @pytest.fixture
-def names() -> dict[str, Any]:
+def names():
     """What cells of the lesson find when they run: its imports, its model and its training loop."""
-    found: dict[str, Any] = {"importlib": importlib}
+    found = {"importlib": importlib}
     imports = [line for line in CELLS["surprise"].splitlines() if line.startswith(("import", "from"))]
     exec("\n".join(imports), found)
     found["device"] = found["devices"].default_device()
     return run(found, *SETTING)
 
 
-def run(found: dict[str, Any], *ids: str) -> dict[str, Any]:
+def run(found, *ids):
     for each in ids:
         exec(CELLS[each], found)
     return found
 
 
-def test_ours_trains_and_says_which_sides_kernels_refuse(names, capsys) -> None:
+def test_ours_trains_and_says_which_sides_kernels_refuse(names, capsys):
     run(names, "libraries-ours")
     assert "{'head': (" in capsys.readouterr().out
 
 
-def assert_trains_as_ours(said: str) -> None:
+def assert_trains_as_ours(said):
     ours, theirs = (float(line.split()[-1]) for line in said.splitlines() if "mean loss" in line)
     assert theirs == pytest.approx(ours, rel=0.01)
 
 
-def test_torchaos_cell_trains_as_ours_does(names, capsys) -> None:
+def test_torchaos_cell_trains_as_ours_does(names, capsys):
     pytest.importorskip("torchao", exc_type=ImportError)
     run(names, "libraries-ours", "libraries-torchao")
     assert_trains_as_ours(capsys.readouterr().out)
 
 
-def test_torchtitans_cell_trains_as_ours_does(names, capsys) -> None:
+def test_torchtitans_cell_trains_as_ours_does(names, capsys):
     pytest.importorskip("torchao", exc_type=ImportError)
     pytest.importorskip("torchtitan.components.quantization", exc_type=ImportError)
     run(names, "libraries-ours", "libraries-kernel", "libraries-layers", "libraries-titan-run")
@@ -67,7 +66,7 @@ def test_torchtitans_cell_trains_as_ours_does(names, capsys) -> None:
 
 @pytest.mark.gpu
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA GPU")
-def test_transformer_engines_cell_trains_as_ours_does(names, capsys) -> None:
+def test_transformer_engines_cell_trains_as_ours_does(names, capsys):
     pytest.importorskip("transformer_engine", exc_type=ImportError)
     run(names, "libraries-ours", "libraries-kernel", "libraries-layers")
     if not names["has_kernel"]:
@@ -82,24 +81,22 @@ class EnginesLinear(torch.nn.Linear):
     inside: ClassVar[list[str]] = []
     calls: ClassVar[int] = 0
 
-    def get_extra_state(self) -> torch.Tensor:
+    def get_extra_state(self):
         return torch.zeros(0)
 
-    def set_extra_state(self, state: Any) -> None:
+    def set_extra_state(self, state):
         pass
 
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
+    def forward(self, x):
         assert EnginesLinear.inside == ["Float8CurrentScaling"]
         assert all(side % 16 == 0 for side in (x[..., 0].numel(), *self.weight.shape))
         EnginesLinear.calls += 1
         return super().forward(x)
 
 
-def test_transformer_engines_cell_gives_each_layer_its_weights_and_the_recipe(
-    names, capsys, monkeypatch
-) -> None:
+def test_transformer_engines_cell_gives_each_layer_its_weights_and_the_recipe(names, capsys, monkeypatch):
     @contextmanager
-    def autocast(*, enabled: bool, recipe: Any) -> Iterator[None]:
+    def autocast(*, enabled, recipe):
         EnginesLinear.inside.append(type(recipe).__name__)
         yield
         EnginesLinear.inside.pop()
@@ -117,17 +114,9 @@ def test_transformer_engines_cell_gives_each_layer_its_weights_and_the_recipe(
     assert EnginesLinear.calls == 20 * 4  # steps and layers
 
 
-def test_a_library_that_is_not_there_is_said_to_be_missing(names, capsys, monkeypatch) -> None:
+def test_a_library_that_is_not_there_is_said_to_be_missing(names, capsys, monkeypatch):
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
-    run(
-        names,
-        "libraries-ours",
-        "libraries-torchao",
-        "libraries-kernel",
-        "libraries-layers",
-        "libraries-te",
-        "libraries-titan-run",
-    )
+    run(names, *(f"libraries-{each}" for each in ("ours", "torchao", "kernel", "layers", "te", "titan-run")))
     assert capsys.readouterr().out.count("not installed here") == 3
 
 
@@ -143,12 +132,12 @@ def test_a_library_that_is_not_there_is_said_to_be_missing(names, capsys, monkey
         ([float("nan")], (1.2, 1.3), "reject"),
     ],
 )
-def test_the_verdict_follows_the_rule(names, excess, interval, verdict) -> None:
+def test_the_verdict_follows_the_rule(names, excess, interval, verdict):
     run(names, "verdict-rule", "verdict-decide")
     assert names["decide"](names["rule"], excess, *interval) == verdict
 
 
-def test_the_table_of_names_knows_every_recipe_it_can() -> None:
+def test_the_table_of_names_knows_every_recipe_it_can():
     missing = {name for name in RECIPES if f'`"{name}"`' not in CELLS["libraries"]}
     assert missing == {"mxfp4"}  # which no library of the table trains with
 
@@ -176,7 +165,7 @@ def test_the_filter_leaves_out_the_head_small_layers_and_sides_that_kernels_refu
     assert (found["large"](layer, name), found["large"](layer, name, row_wise=True)) == (converted, row_wise)
 
 
-def test_which_recipe_leaves_the_smallest_error_untrained_does_not_tell_it_of_trained_models(names) -> None:
+def test_which_recipe_leaves_the_smallest_error_untrained_does_not_tell_it_of_trained_models(names):
     """Of other batches as well; which is best of trained models depends on their seed."""
     run(names, "format-fp32")
     names["inputs"], names["targets"] = names["batches"][0]
@@ -197,7 +186,7 @@ def test_which_recipe_leaves_the_smallest_error_untrained_does_not_tell_it_of_tr
     assert "trained, our order turns with the seed" in CELLS["choose"]
 
 
-def test_products_cost_alike_untrained_and_trained_more_the_output_most(names) -> None:
+def test_products_cost_alike_untrained_and_trained_more_the_output_most(names):
     run(names, "format-fp32")
     names["inputs"], names["targets"] = names["batches"][0]
     run(names, "choose-error", "layer-products", "layer-module")
@@ -241,7 +230,7 @@ def test_beside_an_outlier_the_norm_hides_that_most_of_a_tensor_with_heavy_tails
     assert "of a tensor that spans more, most" in CELLS["outlier-why"]
 
 
-def test_pushes_survive_without_a_scale_only_in_batches_as_small_as_the_lesson_s(names) -> None:
+def test_pushes_survive_without_a_scale_only_in_batches_as_small_as_the_lesson_s(names):
     kept = {}
     for batches in (1, 2):
         inputs, targets = (torch.cat(each) for each in zip(*names["batches"][:batches], strict=True))
@@ -254,14 +243,14 @@ def test_pushes_survive_without_a_scale_only_in_batches_as_small_as_the_lesson_s
     assert "From 1,024 tokens a batch on" in CELLS["fails-why"]
 
 
-def test_the_first_cell_counts_the_exercises() -> None:
+def test_the_first_cell_counts_the_exercises():
     found = [each for each in exercises.catalog() if each.lesson == "09"]
     assert len(found) == 1 + 2
     assert "for the core, one exercise included" in CELLS["objective"]
     assert "folded, with two exercises" in CELLS["objective"]
 
 
-def test_the_table_of_recipes_says_of_formats_scales_and_sums_what_is_computed() -> None:
+def test_the_table_of_recipes_says_of_formats_scales_and_sums_what_is_computed():
     """It leaves out one, which differs from another in a product alone."""
     rows, above = {}, [""] * 4
     for line in CELLS["map"].splitlines():
@@ -285,7 +274,7 @@ def test_the_table_of_recipes_says_of_formats_scales_and_sums_what_is_computed()
         assert (recipe.accumulation == FP32) == ("every 128" not in element)
 
 
-def test_the_second_tasks_largest_gradient_is_2_to_the_minus_21_of_the_firsts(names) -> None:
+def test_the_second_tasks_largest_gradient_is_2_to_the_minus_21_of_the_firsts(names):
     digits = names["data"].digits()
     pictures, labels = names["data"].batches(digits.train, batch_size=64)[0]
     outputs = torch.zeros(64, 74, requires_grad=True)  # what an untrained layer gives is not far from zero

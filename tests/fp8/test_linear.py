@@ -1,28 +1,25 @@
 """The linear layer in few bits: its three products, spelt out with casts by NumPy and ml_dtypes."""
 
-from __future__ import annotations
-
-import copy
 from dataclasses import replace
 
 import pytest
 import torch
 import torch.nn.functional as F
-from torch import Tensor, nn
 
 from amp_lessons import fp8
 from amp_lessons.formats import relative_error
 from tests.fp8.references import CONTENTS, dequantized, filled
 
 ALL = list(fp8.RECIPES)
+ONE, ONES = torch.ones(()), torch.ones(3, 11, 37)
 
 
-def deterministic(name: str) -> fp8.Recipe:
+def deterministic(name):
     """Return the recipe with nothing random and an fp32 sum, which the reference cannot do."""
     return replace(fp8.RECIPES[name].with_casts(stochastic=False), accumulation=fp8.FP32, amax_history=0)
 
 
-def expected_product(product: fp8.Product | None, left: Tensor, right: Tensor) -> Tensor:
+def expected_product(product, left, right):
     if product is None:
         return left @ right.t()
     if product.hadamard:
@@ -30,7 +27,7 @@ def expected_product(product: fp8.Product | None, left: Tensor, right: Tensor) -
     return dequantized(left.contiguous(), product.left) @ dequantized(right.contiguous(), product.right).t()
 
 
-def expected(recipe: fp8.Recipe, x: Tensor, weight: Tensor, gradient: Tensor) -> tuple[Tensor, ...]:
+def expected(recipe, x, weight, gradient):
     rows, back = x.reshape(-1, x.shape[-1]), gradient.reshape(-1, gradient.shape[-1])
     return (
         expected_product(recipe.output, rows, weight).reshape(gradient.shape),
@@ -39,7 +36,7 @@ def expected(recipe: fp8.Recipe, x: Tensor, weight: Tensor, gradient: Tensor) ->
     )
 
 
-def case(inputs: int = 50, outputs: int = 37, batch: tuple[int, ...] = (3, 11)) -> tuple[Tensor, ...]:
+def case(inputs=50, outputs=37, batch=(3, 11)):
     generator = torch.Generator().manual_seed(0)
     x, weight, bias = (
         torch.randn(*shape, generator=generator)
@@ -49,9 +46,7 @@ def case(inputs: int = 50, outputs: int = 37, batch: tuple[int, ...] = (3, 11)) 
     return x, weight, bias, gradient
 
 
-def run(
-    x: Tensor, weight: Tensor, bias: Tensor | None, gradient: Tensor, recipe, **how: object
-) -> tuple[Tensor, ...]:
+def run(x, weight, bias, gradient, recipe, **how):
     leaves = [each if each is None else each.detach().clone().requires_grad_() for each in (x, weight, bias)]
     output = fp8.linear(*leaves, recipe, **how)
     output.backward(gradient.to(output.dtype))
@@ -62,7 +57,7 @@ def run(
 @pytest.mark.parametrize(
     "sizes", [(50, 37, (3, 11)), (1, 1, (1,)), (128, 256, (32,)), (130, 7, (2, 2, 2))], ids=str
 )
-def test_all_three_products_are_what_the_recipe_says(name: str, sizes) -> None:
+def test_all_three_products_are_what_the_recipe_says(name, sizes):
     x, weight, bias, gradient = case(*sizes)
     recipe = deterministic(name)
     output, to_x, to_weight, to_bias = run(x, weight, bias, gradient, recipe)
@@ -77,7 +72,7 @@ def test_all_three_products_are_what_the_recipe_says(name: str, sizes) -> None:
 @pytest.mark.parametrize("name", ALL)
 @pytest.mark.parametrize("content", CONTENTS)
 @pytest.mark.parametrize("sizes", [(50, 37, (33,)), (1, 1, (1,))], ids=str)
-def test_all_three_products_whatever_is_in_the_operands(name: str, content: str, sizes) -> None:
+def test_all_three_products_whatever_is_in_the_operands(name, content, sizes):
     _, weight, _, gradient = case(*sizes)
     x, recipe = filled(content, gradient.shape[0], weight.shape[1]), deterministic(name)
     made = run(x, weight, None, gradient, recipe)
@@ -89,7 +84,7 @@ def test_all_three_products_whatever_is_in_the_operands(name: str, content: str,
 
 
 @pytest.mark.parametrize("name", ALL)
-def test_it_is_near_the_plain_layer(name: str) -> None:
+def test_it_is_near_the_plain_layer(name):
     x, weight, bias, gradient = case(256, 128, (256,))
     recipe = fp8.RECIPES[name]
     history = fp8.AmaxHistory(4)
@@ -100,26 +95,9 @@ def test_it_is_near_the_plain_layer(name: str) -> None:
         assert (found - right).norm() / right.norm() < (0.06 if recipe.bits == 8 else 0.25)
 
 
-@pytest.mark.parametrize("name", ALL)
-def test_where_every_cast_is_exact_it_is_the_plain_layer(name: str) -> None:
-    generator = torch.Generator().manual_seed(0)
-    x, weight, gradient = (
-        torch.randint(-1, 2, shape, generator=generator).float() * 4
-        for shape in ((16, 16), (16, 16), (16, 16))
-    )
-    recipe = replace(fp8.RECIPES[name].with_casts(rule="none", has_tensor_scale=False), amax_history=0)
-    recipe = replace(
-        recipe, weight_gradient=recipe.weight_gradient and replace(recipe.weight_gradient, hadamard=None)
-    )
-    output, to_x, to_weight = run(x, weight, None, gradient, recipe)
-    assert torch.equal(output, x @ weight.t())
-    assert torch.equal(to_x, gradient @ weight)
-    assert torch.equal(to_weight, gradient.t() @ x)
-
-
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
 @pytest.mark.parametrize("name", ALL)
-def test_activations_of_16_bits_meet_fp32_masters(name: str, dtype: torch.dtype) -> None:
+def test_activations_of_16_bits_meet_fp32_masters(name, dtype):
     x, weight, bias, gradient = case()
     x, gradient, recipe = x.to(dtype), gradient.to(dtype), deterministic(name)
     output, to_x, to_weight, to_bias = run(x, weight, bias, gradient, recipe)
@@ -130,36 +108,29 @@ def test_activations_of_16_bits_meet_fp32_masters(name: str, dtype: torch.dtype)
     torch.testing.assert_close(to_x.float(), right_to_x, rtol=step, atol=1e-6)
     if recipe.weight_gradient:
         torch.testing.assert_close(to_weight, right_to_weight, rtol=1e-5, atol=1e-8)
+    torch.testing.assert_close(to_bias, gradient.float().reshape(-1, len(bias)).sum(0))
 
 
-def test_under_autocast_the_result_has_its_dtype_and_sums_stay_fp32() -> None:
+def test_under_autocast_the_result_has_its_dtype_and_sums_stay_fp32():
     x, weight, bias, _ = case()
     with torch.autocast("cpu", torch.bfloat16):
         inside = fp8.linear(x, weight, bias)
     assert torch.equal(inside, fp8.linear(x.bfloat16(), weight, bias))
 
 
-def test_strides_do_not_matter() -> None:
+def test_strides_do_not_matter():
     x, weight, bias, gradient = case()
+    across, turned, back = (each.mT.contiguous().mT for each in (x, weight, gradient))
     plain = run(x, weight, bias, gradient, "mxfp8")
-    turned = [each.t().contiguous().t() for each in (weight,)]
-    across = x.transpose(0, 1).contiguous().transpose(0, 1)
-    back = gradient.transpose(0, 1).contiguous().transpose(0, 1)
-    for found, right in zip(run(across, turned[0], bias, back, "mxfp8"), plain, strict=True):
+    for found, right in zip(run(across, turned, bias, back, "mxfp8"), plain, strict=True):
         torch.testing.assert_close(found, right)
-
-
-def test_a_gradient_that_is_expanded_is_no_different() -> None:
-    x, weight, *_ = case()
-    x.requires_grad_()
-    (by_sum,) = torch.autograd.grad(fp8.linear(x, weight).sum(), x)
-    (by_ones,) = torch.autograd.grad(fp8.linear(x, weight), x, torch.ones(3, 11, 37))
-    assert torch.equal(by_sum, by_ones)
+    expanded, full = (run(x, weight, None, each, "mxfp8") for each in (ONE.expand(3, 11, 37), ONES))
+    assert all(map(torch.equal, expanded, full))
 
 
 @pytest.mark.parametrize("name", ALL)
 @pytest.mark.parametrize("sizes", [(5, 3, (0,)), (5, 3, (2, 0)), (0, 3, (4,)), (5, 0, (4,))], ids=str)
-def test_no_elements(name: str, sizes) -> None:
+def test_no_elements(name, sizes):
     x, weight, bias, gradient = case(*sizes)
     output, to_x, to_weight, to_bias = run(
         x, weight, bias, gradient, fp8.RECIPES[name], history=fp8.AmaxHistory(2)
@@ -171,17 +142,14 @@ def test_no_elements(name: str, sizes) -> None:
 
 @pytest.mark.parametrize("name", [name for name in ALL if name != "delayed"])
 @pytest.mark.parametrize("poison", [float("nan"), float("inf")])
-def test_poison_reaches_the_output_so_that_a_scaler_sees_it(name: str, poison: float) -> None:
+def test_poison_of_a_gradient_reaches_the_weights_so_that_a_scaler_sees_it(name, poison):
     x, weight, bias, gradient = case()
-    x[1, 3, 5] = poison
-    output = fp8.linear(x, weight, bias, name)
-    assert not output[1, 3].isfinite().any()
     gradient[0, 0, 0] = poison
-    _, _, to_weight, _ = run(*case()[:3], gradient, name)
+    _, _, to_weight, _ = run(x, weight, bias, gradient, name)
     assert not to_weight[0].isfinite().any()
 
 
-def test_what_needs_no_gradient_gets_no_product() -> None:
+def test_what_needs_no_gradient_gets_no_product():
     x, weight, bias, _ = case()
     with fp8.record() as made:
         weight.requires_grad_()
@@ -191,7 +159,7 @@ def test_what_needs_no_gradient_gets_no_product() -> None:
     assert [each.product for each in made] == ["output", "weight_gradient", "output"]
 
 
-def test_a_second_pass_over_a_kept_graph_casts_its_own_gradient() -> None:
+def test_a_second_pass_over_a_kept_graph_casts_its_own_gradient():
     x, weight, *_ = case()
     x.requires_grad_()
     output = fp8.linear(x, weight)
@@ -200,7 +168,7 @@ def test_a_second_pass_over_a_kept_graph_casts_its_own_gradient() -> None:
     torch.testing.assert_close(second, 3 * first)
 
 
-def test_gradients_of_gradients_are_refused_by_pytorch() -> None:
+def test_gradients_of_gradients_are_refused_by_pytorch():
     x, weight, *_ = case()
     x.requires_grad_()
     (once,) = torch.autograd.grad(fp8.linear(x, weight).square().sum(), x, create_graph=True)
@@ -208,7 +176,7 @@ def test_gradients_of_gradients_are_refused_by_pytorch() -> None:
         once.sum().backward()
 
 
-def test_a_weight_changed_before_backward_is_noticed() -> None:
+def test_a_weight_changed_before_backward_is_noticed():
     x, weight, *_ = case()
     weight.requires_grad_()
     output = fp8.linear(x, weight).sum()
@@ -218,10 +186,10 @@ def test_a_weight_changed_before_backward_is_noticed() -> None:
         output.backward()
 
 
-def test_stochastic_gradients_are_repeatable_and_right_on_average() -> None:
+def test_stochastic_gradients_are_repeatable_and_right_on_average():
     x, weight, _, gradient = case(48, 32, (64,))
 
-    def to_x(seed: int) -> Tensor:
+    def to_x(seed):
         return run(x, weight, None, gradient, "nvfp4", generator=torch.Generator().manual_seed(seed))[1]
 
     assert torch.equal(to_x(0), to_x(0))
@@ -234,14 +202,14 @@ def test_stochastic_gradients_are_repeatable_and_right_on_average() -> None:
 
 
 @pytest.mark.parametrize("name", ["tensorwise", "rowwise"])
-def test_the_kernel_of_the_cpu_gives_the_same_bits(name: str) -> None:
+def test_the_kernel_of_the_cpu_gives_the_same_bits(name):
     for emulated, kernel in zip(
         run(*case(), name, engine="emulated"), run(*case(), name, engine="device"), strict=True
     ):
         assert torch.equal(emulated, kernel)
 
 
-def test_a_recipe_with_few_bits_to_add_up_in_differs_from_fp32() -> None:
+def test_a_recipe_with_few_bits_to_add_up_in_differs_from_fp32():
     x, weight, _, _ = case(512, 8, (4,))
     recipe = fp8.RECIPES["tensorwise"]
     few = fp8.linear(x.abs(), weight.abs(), None, replace(recipe, accumulation=fp8.Accumulation(8)))
@@ -249,21 +217,10 @@ def test_a_recipe_with_few_bits_to_add_up_in_differs_from_fp32() -> None:
     assert ((few - plain) / plain).mean() < -0.05
 
 
-def test_a_layer_copied_or_saved_is_the_same() -> None:
-    layer = fp8.ScaledLinear(8, 4, recipe="delayed")
-    layer(torch.randn(3, 8))
-    twin = fp8.ScaledLinear(8, 4, recipe="delayed")
-    twin.load_state_dict(layer.state_dict())
-    x = torch.randn(3, 8)
-    assert torch.equal(twin(x), copy.deepcopy(layer)(x))
-    assert set(nn.Linear(8, 4).state_dict()) < set(layer.state_dict())
-    assert "recipe=delayed" in repr(layer)
-
-
 @pytest.mark.gpu
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA GPU")
 @pytest.mark.parametrize("name", ["tensorwise", "rowwise", "mxfp8", "deepseek_v3"])
-def test_a_gpu_trains_what_the_emulation_does(name: str) -> None:
+def test_a_gpu_trains_what_the_emulation_does(name):
     tensors = [each.to("cuda") for each in case()]
     tensors[0] = tensors[0].bfloat16()
     for made, emulated in zip(run(*tensors, name), run(*tensors, name, engine="emulated"), strict=True):
@@ -273,38 +230,16 @@ def test_a_gpu_trains_what_the_emulation_does(name: str) -> None:
 @pytest.mark.parametrize(
     ("changes", "error", "message"),
     [
-        ({"x": [1.0]}, TypeError, "x is a tensor of fp32, bf16 or fp16"),
-        (
-            {"x": torch.ones(2, 3, dtype=torch.int64)},
-            TypeError,
-            r"x is a tensor of fp32.*not of torch\.int64",
-        ),
+        ({"x": torch.ones(2, 3).long()}, TypeError, r"x is a tensor of fp32.*not of torch\.int64"),
         ({"weight": torch.ones(3)}, ValueError, r"x is \(..., inputs\) and weight \(outputs, inputs\)"),
         ({"x": torch.ones(2, 4)}, ValueError, r"not \(2, 4\) and \(5, 3\)"),
         ({"x": torch.tensor(1.0)}, ValueError, r"not \(\) and \(5, 3\)"),
         ({"bias": torch.ones(3)}, ValueError, r"bias has the shape \(5,\), one per output, not \(3,\)"),
         ({"recipe": "mxfp9"}, ValueError, "no recipe 'mxfp9'; did you mean mxfp"),
-        ({"recipe": 8}, TypeError, "recipe is a Recipe or the name of one"),
         ({"recipe": "delayed"}, ValueError, r"give history=fp8\.AmaxHistory\(1024\)"),
-        ({"history": 16}, TypeError, r"history is an fp8\.AmaxHistory, or None"),
-        ({"generator": 0}, TypeError, r"generator is a torch\.Generator, or None"),
         ({"engine": "cuda"}, ValueError, "no engine 'cuda'"),
-        ({"layer": None}, TypeError, "layer is the name of a layer"),
     ],
 )
-def test_bad_arguments_are_answered_in_words(changes, error, message) -> None:
+def test_bad_arguments_are_answered_in_words(changes, error, message):
     with pytest.raises(error, match=message):
         fp8.linear(**{"x": torch.ones(2, 3), "weight": torch.ones(5, 3), **changes})
-
-
-@pytest.mark.parametrize("name", ALL)
-@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
-def test_a_layer_without_data_has_the_shapes_and_dtypes_of_one_with(name: str, dtype: torch.dtype) -> None:
-    def shapes(device: str) -> list[tuple[torch.Size, torch.dtype]]:
-        x, weight, bias, gradient = (each.to(device) for each in case())
-        history = fp8.AmaxHistory(4).to(device)
-        made = run(x.to(dtype), weight, bias, gradient, name, history=history)
-        assert {each.device.type for each in made} == {device}
-        return [(each.shape, each.dtype) for each in made]
-
-    assert shapes("meta") == shapes("cpu")

@@ -1,7 +1,5 @@
 """Where a scale puts the elements of a tensor, against counting by hand and PyTorch's own casts."""
 
-from __future__ import annotations
-
 import math
 
 import pytest
@@ -9,12 +7,12 @@ import torch
 
 from amp_lessons import fp8
 from amp_lessons.course.material import tensors
-from amp_lessons.formats import FORMATS, FloatFormat
+from amp_lessons.formats import FORMATS
 
 E4M3, E5M2, FP4 = (FORMATS[name] for name in ("fp8_e4m3", "fp8_e5m2", "fp4_e2m1"))
 
 
-def test_each_of_five_elements_meets_its_fate() -> None:
+def test_each_of_five_elements_meets_its_fate():
     x = torch.tensor([[0.0, 2.0**-11, 2.0**-8, -3.0, 1000.0]])
     placement = fp8.place_by_hand(x, E4M3, 0)
     assert placement.fates == {
@@ -29,9 +27,7 @@ def test_each_of_five_elements_meets_its_fate() -> None:
 
 @pytest.mark.parametrize("element", [E4M3, E5M2, FP4])
 @pytest.mark.parametrize("exponent", [-3, 0, 12, 16, 30])
-def test_a_multiplier_by_hand_is_multiplying_clamping_and_casting(
-    element: FloatFormat, exponent: int
-) -> None:
+def test_a_multiplier_by_hand_is_multiplying_clamping_and_casting(element, exponent):
     x = tensors.gradient_like()
     placement = fp8.place_by_hand(x, element, exponent)
     within = (x * 2.0**exponent).clamp(-element.max, element.max)
@@ -44,32 +40,24 @@ def test_a_multiplier_by_hand_is_multiplying_clamping_and_casting(
 
 @pytest.mark.parametrize("way", fp8.granularities(E4M3))
 @pytest.mark.parametrize("element", [E4M3, E5M2, FP4])
-def test_every_element_is_counted_once_as_the_cast_counts_it(element: FloatFormat, way: str) -> None:
+def test_every_element_is_counted_once_as_the_cast_counts_it(element, way):
     x = tensors.gradient_like()
     placement = fp8.place(x, fp8.granularities(element)[way])
     assert sum(map(placement.count, placement.fates)) == placement.at_stake == x.numel()
     assert placement.count("underflowed") == placement.quantized.underflowed
     assert placement.count("overflowed") == placement.quantized.saturated
-
-
-@pytest.mark.parametrize(
-    ("way", "nbytes"), [("tensor", 4), ("row", 128), ("1 × 128", 512), ("1 × 32", 512), ("1 × 16", 1028)]
-)
-def test_scales_take_what_counting_them_says(way: str, nbytes: int) -> None:
-    made = fp8.place(tensors.gradient_like(32, 512), fp8.granularities(E4M3)[way]).quantized
-    assert made.bytes_of_scales == nbytes
-    assert made.element_scales.shape == (32, 512)
+    made = placement.quantized
     assert torch.equal(made.values * made.element_scales, made.dequantize())
 
 
 @pytest.mark.parametrize("largest", [448.0, 449.0, 1e-6, 2.0**-30])
-def test_the_fitting_exponent_is_the_last_that_fits(largest: float) -> None:
+def test_the_fitting_exponent_is_the_last_that_fits(largest):
     x = torch.tensor([largest, largest / 3])
     exponent = fp8.fitting_exponent(x, E4M3)
     assert largest * 2.0**exponent <= 448 < largest * 2.0 ** (exponent + 1)
 
 
-def test_the_error_can_leave_out_an_outlier() -> None:
+def test_the_error_can_leave_out_an_outlier():
     x = torch.full((2, 2), 1.1)
     x[0, 1] = 1e9
     placement = fp8.place_by_hand(x, E4M3, 0)
@@ -77,7 +65,7 @@ def test_the_error_can_leave_out_an_outlier() -> None:
     assert placement.relative_error(without=(0, 1)) == pytest.approx((1.125 - 1.1) / 1.1, rel=1e-3)
 
 
-def test_a_scale_of_zero_leaves_elements_below_everything() -> None:
+def test_a_scale_of_zero_leaves_elements_below_everything():
     x = torch.ones(1, 32)
     x[0, 20] = 1e9
     placement = fp8.place(x, fp8.granularities(FP4)["1 × 16"])
@@ -86,18 +74,16 @@ def test_a_scale_of_zero_leaves_elements_below_everything() -> None:
 
 
 @pytest.mark.parametrize("spoilt", [math.nan, math.inf, 0.0])
-def test_what_no_scale_can_be_found_for_is_refused(spoilt: float) -> None:
+def test_what_no_scale_can_be_found_for_is_refused(spoilt):
     with pytest.raises(ValueError, match="finite numbers, at least one of them not zero"):
         fp8.place(torch.full((2, 2), spoilt), fp8.Cast())
     with pytest.raises(ValueError, match="finite numbers"):
         fp8.fitting_exponent(torch.zeros(0), E4M3)
     with pytest.raises(ValueError, match="exponent is at most 100, not 101"):
         fp8.place_by_hand(torch.ones(2), E4M3, 101)
-    with pytest.raises(TypeError, match="tensor is a tensor"):
-        fp8.place([1.0], fp8.Cast())  # type: ignore[arg-type]
 
 
-def test_the_made_up_gradient_is_spread_as_said() -> None:
+def test_the_made_up_gradient_is_spread_as_said():
     x = tensors.gradient_like(64, 512)
     assert x.shape == (64, 512)
     assert x.abs().median().log2().item() == pytest.approx(-18, abs=1.5)

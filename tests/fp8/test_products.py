@@ -1,7 +1,5 @@
 """Scaled products bit for bit against ``torch._scaled_mm``, and which engine computes them."""
 
-from __future__ import annotations
-
 import pytest
 import torch
 import torch.nn.functional as F
@@ -14,12 +12,12 @@ HALVES_AND_FP32 = [torch.float32, torch.bfloat16, torch.float16]
 E4M3, E5M2 = FORMATS["fp8_e4m3"], FORMATS["fp8_e5m2"]
 
 
-def operands(block: fp8.recipes.Block, rule: str = "exact", left=E4M3, right=E4M3):
+def operands(block, rule="exact", left=E4M3, right=E4M3):
     a, b = difficult_matrix(17, 50, seed=1), difficult_matrix(9, 50, seed=2)
     return fp8.quantize(a, fp8.Cast(left, block, rule)), fp8.quantize(b, fp8.Cast(right, block, rule))
 
 
-def scaled_mm(left: fp8.Quantized, right: fp8.Quantized, dtype: torch.dtype) -> torch.Tensor:
+def scaled_mm(left, right, dtype):
     """Call PyTorch's product on PyTorch's own cast of what the scale leaves of the source."""
     a, b = left.values.to(left.cast.element.dtype), right.values.to(right.cast.element.dtype)
     if left.cast.block == fp8.TENSOR:
@@ -31,7 +29,7 @@ def scaled_mm(left: fp8.Quantized, right: fp8.Quantized, dtype: torch.dtype) -> 
 @pytest.mark.parametrize("rule", ["exact", "up", "floor", "none"])
 @pytest.mark.parametrize("block", [fp8.TENSOR, fp8.ROW])
 @pytest.mark.parametrize(("left", "right"), [(E4M3, E4M3), (E5M2, E4M3), (E4M3, E5M2), (E5M2, E5M2)])
-def test_both_engines_give_pytorchs_own_bits(left, right, block, rule, dtype) -> None:
+def test_both_engines_give_pytorchs_own_bits(left, right, block, rule, dtype):
     pair = operands(block, rule, left, right)
     try:
         expected = scaled_mm(*pair, dtype)
@@ -47,7 +45,7 @@ def test_both_engines_give_pytorchs_own_bits(left, right, block, rule, dtype) ->
 @pytest.mark.parametrize("content", CONTENTS)
 @pytest.mark.parametrize("block", [fp8.TENSOR, fp8.ROW])
 @pytest.mark.parametrize("sizes", [(17, 50, 9), (64, 512, 103), (1, 1, 1)], ids=str)
-def test_pytorchs_own_bits_whatever_is_in_the_operands(sizes, block, content) -> None:
+def test_pytorchs_own_bits_whatever_is_in_the_operands(sizes, block, content):
     rows, inner, columns = sizes
     cast = fp8.Cast(block=block)
     pair = fp8.quantize(filled(content, rows, inner), cast), fp8.quantize(torch.randn(columns, inner), cast)
@@ -56,16 +54,14 @@ def test_pytorchs_own_bits_whatever_is_in_the_operands(sizes, block, content) ->
 
 
 @pytest.mark.parametrize("block", [fp8.TENSOR, fp8.ROW])
-def test_an_older_pytorch_is_asked_by_its_older_name(
-    block: fp8.recipes.Block, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_older_pytorch_is_asked_by_its_older_name(block, monkeypatch):
     left, right = operands(block)
     newer = fp8.scaled_product(left, right, engine="device").values
     monkeypatch.delattr(F, "scaled_mm", raising=False)
     assert torch.equal(fp8.scaled_product(left, right, engine="device").values, newer)
 
 
-def test_the_values_are_those_of_pytorchs_own_cast() -> None:
+def test_the_values_are_those_of_pytorchs_own_cast():
     x = difficult_matrix(40, 70)
     made = fp8.quantize(x, fp8.Cast())
     cast = (x * (448 / x.abs().amax())).clamp(-448, 448).to(torch.float8_e4m3fn)
@@ -73,7 +69,7 @@ def test_the_values_are_those_of_pytorchs_own_cast() -> None:
 
 
 @pytest.mark.parametrize("block", [(1, 16), (16, 16), (1, 32), (7, 9)])
-def test_scales_per_block_come_to_the_sum_of_their_block(block: fp8.recipes.Block) -> None:
+def test_scales_per_block_come_to_the_sum_of_their_block(block):
     left, right = operands(block)
     expected = torch.zeros(17, 9)
     few = fp8.Accumulation(6, together=1)
@@ -89,21 +85,15 @@ def test_scales_per_block_come_to_the_sum_of_their_block(block: fp8.recipes.Bloc
     assert relative_error(made.values, expected) < 1e-6
 
 
-def test_enough_bits_are_fp32() -> None:
-    for block in (fp8.TENSOR, (1, 16)):
-        left, right = operands(block)
-        few = fp8.scaled_product(left, right, accumulation=fp8.Accumulation(23, 32)).values
-        torch.testing.assert_close(few, fp8.scaled_product(left, right).values, rtol=1e-4, atol=1e-4)
-
-
-def test_blocks_of_different_widths_never_share_a_wrong_scale() -> None:
+@pytest.mark.parametrize("blocks", [(fp8.TENSOR, fp8.TENSOR), ((1, 48), (1, 32))])
+def test_enough_bits_are_fp32_also_of_blocks_of_different_widths(blocks):
     a, b = difficult_matrix(4, 96, seed=3), difficult_matrix(5, 96, seed=4)
-    left, right = fp8.quantize(a, fp8.Cast(block=(1, 48))), fp8.quantize(b, fp8.Cast(block=(1, 32)))
+    left, right = (fp8.quantize(x, fp8.Cast(block=block)) for x, block in zip((a, b), blocks, strict=True))
     few = fp8.scaled_product(left, right, accumulation=fp8.Accumulation(23)).values
     torch.testing.assert_close(few, fp8.scaled_product(left, right).values, rtol=1e-4, atol=1e-4)
 
 
-def test_a_cpu_is_asked_and_says_what_it_refuses() -> None:
+def test_a_cpu_is_asked_and_says_what_it_refuses():
     left, right = operands((1, 32))
     with pytest.raises(RuntimeError, match=r"engine='device' cannot be had: kernels are used for .* 1 × 32"):
         fp8.scaled_product(left, right, engine="device")
@@ -114,8 +104,8 @@ def test_a_cpu_is_asked_and_says_what_it_refuses() -> None:
     assert fp8.engines("rowwise_with_gw_hp")["weight_gradient"].name == "none"
 
 
-def test_a_kernel_that_fails_is_refused_with_its_own_words(monkeypatch: pytest.MonkeyPatch) -> None:
-    def refuse(*_: object, **__: object) -> None:
+def test_a_kernel_that_fails_is_refused_with_its_own_words(monkeypatch):
+    def refuse(*_, **__):
         raise NotImplementedError("only on Mars\nand more")
 
     fp8.products._tried.cache_clear()
@@ -129,13 +119,13 @@ def test_a_kernel_that_fails_is_refused_with_its_own_words(monkeypatch: pytest.M
 
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="a GPU is there")
-def test_a_device_that_is_not_there_refuses() -> None:
+def test_a_device_that_is_not_there_refuses():
     assert {each.name for each in fp8.engines("tensorwise", "cuda").values()} == {"emulated"}
     assert fp8.engines("tensorwise", "cuda")["output"].reason.startswith("cuda refuses it: ")
 
 
 @pytest.mark.parametrize("engine", ["emulated", "device"])
-def test_nothing_is_multiplied_to_nothing(engine: str) -> None:
+def test_nothing_is_multiplied_to_nothing(engine):
     for rows, inner, columns in ((0, 4, 3), (2, 0, 3), (2, 4, 0)):
         left, right = (fp8.quantize(torch.ones(side, inner), fp8.Cast()) for side in (rows, columns))
         values = fp8.scaled_product(left, right, engine=engine).values
@@ -147,15 +137,12 @@ def test_nothing_is_multiplied_to_nothing(engine: str) -> None:
     ("changes", "error", "message"),
     [
         ({"engine": "gpu"}, ValueError, "no engine 'gpu'"),
-        ({"engine": None}, TypeError, "engine is one of auto, emulated, device"),
         ({"dtype": torch.float64}, ValueError, r"dtype is torch\.float32, .* not torch\.float64"),
-        ({"dtype": "bf16"}, TypeError, "dtype is"),
-        ({"accumulation": 14}, TypeError, r"accumulation is an fp8\.Accumulation"),
         ({"left": torch.ones(2, 2)}, TypeError, r"left is a tensor that fp8\.quantize returned"),
         ({"right": fp8.quantize(torch.ones(2, 3), fp8.Cast())}, ValueError, r"not \(17, 50\) and \(2, 3\)"),
     ],
 )
-def test_bad_arguments_are_answered_in_words(changes, error, message) -> None:
+def test_bad_arguments_are_answered_in_words(changes, error, message):
     left, right = operands(fp8.TENSOR)
     with pytest.raises(error, match=message):
         fp8.scaled_product(**{"left": left, "right": right, **changes})
@@ -164,7 +151,7 @@ def test_bad_arguments_are_answered_in_words(changes, error, message) -> None:
 @pytest.mark.gpu
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA GPU")
 @pytest.mark.parametrize("block", [fp8.TENSOR, fp8.ROW])
-def test_a_gpu_computes_what_the_emulation_says(block: fp8.recipes.Block) -> None:
+def test_a_gpu_computes_what_the_emulation_says(block):
     a, b = torch.randn(50, 70, device="cuda"), torch.randn(30, 70, device="cuda")
     left, right = (fp8.quantize(each, fp8.Cast(block=block)) for each in (a, b))
     emulated = fp8.scaled_product(left, right, dtype=torch.bfloat16, engine="emulated").values

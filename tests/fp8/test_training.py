@@ -1,17 +1,12 @@
-"""Models train by the recipes: a character model and a perceptron, against the same in fp32."""
+"""Models train by the recipes: a character model, against the same in fp32."""
 
-from __future__ import annotations
-
-from collections.abc import Callable, Iterator
 from functools import cache
 
 import pytest
 import torch
-import torch.nn.functional as F
-from torch import nn
 
 from amp_lessons import fp8
-from amp_lessons.course.material import charlm, data, models
+from amp_lessons.course.material import charlm, models
 from amp_lessons.formats import FORMATS
 
 pytestmark = pytest.mark.slow
@@ -23,14 +18,25 @@ UNSCALED = (
 STEPS, LAST = 100, 20
 
 
-def end_of_training(model: nn.Module, batches, loss_fn: Callable, lr: float) -> float:
+@cache
+def characters():
+    text = charlm.python_help_text()
+    vocabulary = charlm.Vocabulary.of(text)
+    return vocabulary, list(charlm.CharacterBatches(vocabulary.encode(text), batches=STEPS))
+
+
+def train_characters(recipe):
     """Train, and return the mean loss of the last steps."""
-    optimizer = torch.optim.AdamW(model.parameters(), lr)
+    vocabulary, batches = characters()
+    model = models.seeded(lambda: charlm.CharacterModel(len(vocabulary)))
+    if recipe is not None:
+        fp8.convert(model, recipe, keep=())
+    optimizer = torch.optim.AdamW(model.parameters(), 5e-3)
     losses = []
     with torch.random.fork_rng():
         torch.manual_seed(0)
         for inputs, targets in batches:
-            loss = loss_fn(model(inputs), targets)
+            loss = charlm.next_character_loss(model(inputs), targets)
             optimizer.zero_grad()
             loss.backward()
             optimizer.step()
@@ -38,31 +44,8 @@ def end_of_training(model: nn.Module, batches, loss_fn: Callable, lr: float) -> 
     return sum(losses[-LAST:]) / LAST
 
 
-@cache
-def characters() -> tuple[charlm.Vocabulary, list]:
-    text = charlm.python_help_text()
-    vocabulary = charlm.Vocabulary.of(text)
-    return vocabulary, list(charlm.CharacterBatches(vocabulary.encode(text), batches=STEPS))
-
-
-def train_characters(recipe: str | fp8.Recipe | None) -> float:
-    vocabulary, batches = characters()
-    model = models.seeded(lambda: charlm.CharacterModel(len(vocabulary)))
-    if recipe is not None:
-        fp8.convert(model, recipe, keep=())
-    return end_of_training(model, batches, charlm.next_character_loss, 5e-3)
-
-
-def train_digits(recipe: str | None) -> float:
-    model = models.digits_classifier(64)
-    if recipe is not None:
-        fp8.convert(model, recipe, keep=())
-    batches = [batch for seed in range(4) for batch in data.batches(data.digits().train, 64, seed=seed)]
-    return end_of_training(model, batches, F.cross_entropy, 2e-3)
-
-
 @pytest.fixture(scope="module", autouse=True)
-def one_thread() -> Iterator[None]:
+def one_thread():
     """Compute in one thread: matrices this small are not worth a second, which others may be waiting for."""
     threads = torch.get_num_threads()
     torch.set_num_threads(1)
@@ -71,22 +54,21 @@ def one_thread() -> Iterator[None]:
 
 
 @pytest.fixture(scope="module")
-def in_fp32(one_thread: None) -> dict[str, float]:
-    return {"characters": train_characters(None), "digits": train_digits(None)}
+def in_fp32(one_thread):
+    return train_characters(None)
 
 
 @pytest.mark.thorough
 @pytest.mark.parametrize("recipe", EIGHT_BITS)
-def test_eight_bits_end_within_five_percent_of_fp32(recipe: str, in_fp32: dict[str, float]) -> None:
-    assert train_characters(recipe) == pytest.approx(in_fp32["characters"], rel=0.05)
-    assert train_digits(recipe) == pytest.approx(in_fp32["digits"], rel=0.05)
+def test_eight_bits_end_within_five_percent_of_fp32(recipe, in_fp32):
+    assert train_characters(recipe) == pytest.approx(in_fp32, rel=0.05)
 
 
 @pytest.mark.thorough
 @pytest.mark.parametrize("recipe", ["mxfp4", "nvfp4"])
-def test_four_bits_train_a_character_model(recipe: str, in_fp32: dict[str, float]) -> None:
-    assert train_characters(recipe) == pytest.approx(in_fp32["characters"], rel=0.1)
+def test_four_bits_train_a_character_model(recipe, in_fp32):
+    assert train_characters(recipe) == pytest.approx(in_fp32, rel=0.1)
 
 
-def test_without_a_scale_the_same_model_fails(in_fp32: dict[str, float]) -> None:
-    assert train_characters(UNSCALED) > 1.5 * in_fp32["characters"]
+def test_without_a_scale_the_same_model_fails(in_fp32):
+    assert train_characters(UNSCALED) > 1.5 * in_fp32

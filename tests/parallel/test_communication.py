@@ -1,8 +1,5 @@
 """What a step sends, told without ranks, against real gloo processes, PyTorch's own counts and formulas."""
 
-from __future__ import annotations
-
-import functools
 import math
 import sys
 from collections import Counter
@@ -104,6 +101,14 @@ def test_tensor_parallelism_reduces_activations_twice_a_block(ranks, dtype):
     assert {(row.collective, row.times) for row in told.rows} == {("all-reduce", BLOCKS)}
 
 
+def test_a_small_model_is_cast_for_tensor_parallelism_whatever_a_fake_mode_remembers_of_it():
+    plan = {"0": ColwiseParallel(), "1": RowwiseParallel()}
+    for _ in range(2):
+        model = nn.Sequential(nn.Linear(8, 8), nn.Linear(8, 8))
+        told = parallel.communication(model, torch.ones(2, 8), 2, "tp", plan=plan, param_dtype=BF16)
+        assert {row.dtype for row in told.rows} == {BF16}
+
+
 @pytest.mark.few
 @pytest.mark.parametrize(("ranks", "dtype", "itemsize"), [(2, None, 4), (6, None, 4), (6, BF16, 2)])
 def test_ddp_by_the_closed_formula(ranks, dtype, itemsize):
@@ -125,22 +130,27 @@ def test_pytorchs_own_count_of_calls(options):
 WIDE = 256  # its gradients fill several of DDP's buckets
 
 
-def ddp_buckets():
-    """Return the buckets of a second step of DDP, what they held and what this process wrote in a step."""
-    sent = []
+def second_step_of_ddp(**options):
+    """Return the model, the buckets of its second step, and what this process wrote in it."""
+    buckets = []
 
     def hook(state, bucket):
-        sent.append((bucket.buffer().dtype, bucket.buffer().numel()))
+        buckets.append(bucket.buffer())
         return dist.all_reduce(bucket.buffer(), async_op=True).get_future().then(lambda f: f.value()[0])
 
-    model = DistributedDataParallel(Model(WIDE))
+    model = DistributedDataParallel(Model(WIDE), **options)
     model.register_comm_hook(None, hook)
     model(TOKENS).sum().backward()
-    sent.clear()
+    buckets.clear()  # after the first step DDP may order them anew
     before = bytes_written()
     model(TOKENS).sum().backward()
     dist.barrier()
-    return sent, bytes_written() - before
+    return model, buckets, bytes_written() - before
+
+
+def ddp_buckets():
+    _, buckets, written = second_step_of_ddp()
+    return [(each.dtype, each.numel()) for each in buckets], written
 
 
 def bytes_written():
@@ -162,17 +172,7 @@ def test_ddps_buckets_are_those_of_two_real_ranks():
 
 def gradients_and_buckets(as_view):
     """Return the bytes of gradients and buckets after a step of DDP, over those of the parameters."""
-    buckets, model = [], Model(WIDE)
-
-    def hook(state, bucket):
-        buckets.append(bucket.buffer())
-        return dist.all_reduce(bucket.buffer(), async_op=True).get_future().then(lambda f: f.value()[0])
-
-    ddp = DistributedDataParallel(model, gradient_as_bucket_view=as_view)
-    ddp.register_comm_hook(None, hook)
-    for _ in range(2):
-        buckets.clear()  # after the first step DDP may order them anew
-        ddp(TOKENS).sum().backward()
+    model, buckets, _ = second_step_of_ddp(gradient_as_bucket_view=as_view)
     storages = [each.untyped_storage() for each in (*buckets, *(p.grad for p in model.parameters()))]
     kept = {storage.data_ptr(): storage.nbytes() for storage in storages}
     return sum(kept.values()) / sum(p.nbytes for p in model.parameters())
@@ -180,9 +180,7 @@ def gradients_and_buckets(as_view):
 
 def test_ddp_keeps_each_gradient_twice_unless_it_is_a_view_of_its_bucket():
     for as_view, times in ((False, 2), (True, 1)):
-        assert parallel.run(functools.partial(gradients_and_buckets, as_view), 2)[0] == pytest.approx(
-            times, rel=0.01
-        )
+        assert parallel.run(gradients_and_buckets, 2, as_view)[0] == pytest.approx(times, rel=0.01)
     assert "20 bytes per parameter" in text("08", "bill-why")
     assert "16 with `gradient_as_bucket_view=True`" in text("08", "bill-why")
 
@@ -202,11 +200,9 @@ def fsdp2_calls(param_dtype, reduce_dtype):
 
 def test_fsdp2_calls_the_same_on_real_ranks():
     told = parallel.communication(Model(), TOKENS, 3, param_dtype=BF16, reduce_dtype=FP32)
-    calls = Counter(
-        (call.name, call.dtype, call.elements) for call in parallel.run(fsdp2_calls, 3, BF16, FP32)[0]
-    )
-    assert calls == sum(
-        (Counter({(r.collective, r.dtype, r.elements): r.times}) for r in told.rows), Counter()
+    calls = [(each.name, each.dtype, each.elements) for each in parallel.run(fsdp2_calls, 3, BF16, FP32)[0]]
+    assert Counter(calls) == Counter(
+        (row.collective, row.dtype, row.elements) for row in told.rows for _ in range(row.times)
     )
 
 
@@ -369,23 +365,15 @@ def test_a_rank_is_told_to_ask_elsewhere():
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"model": None}, "expected a torch.nn.Module"),
-        (
-            {"model": nn.ReLU(), "inputs": torch.ones(2)},
-            "a model without parameters has nothing to distribute",
-        ),
-        ({"world_size": 0}, "world_size is a whole number of at least 1"),
+        ({"model": nn.ReLU(), "inputs": torch.ones(2)}, "without parameters has nothing to distribute"),
         ({"strategy": "fsdp"}, "there is no strategy 'fsdp'; did you mean fsdp2"),
         ({"strategy": 3}, "strategy is one of ddp, fsdp2, tp, or a function"),
-        ({"param_dtype": "bf16"}, "param_dtype is a dtype or None"),
         ({"reduce_dtype": torch.int8}, "reduce_dtype is a floating dtype, not torch.int8"),
         ({"units": ["nowhere"]}, "units are names of the model's modules; 'nowhere' is none"),
-        ({"units": "blocks.0"}, "units is a list"),
         ({"strategy": "ddp", "param_dtype": BF16}, "param_dtype changes nothing of what DDP sends"),
         ({"strategy": "tp", "plan": PLAN, "reduce_dtype": FP32}, "reduce_dtype is for gradients"),
         ({"strategy": "tp"}, 'plan is for the strategy "tp", which needs it'),
         ({"plan": PLAN}, 'plan is for the strategy "tp"'),
-        ({"plan": "all"}, "plan is a dict"),
         ({"strategy": "ddp", "units": []}, 'units is for the strategy "fsdp2"'),
         ({"loss_fn": "mean"}, "loss_fn is a function of the model's output"),
         ({"strategy": fully_shard, "param_dtype": BF16}, "the business of a strategy that is a function"),
@@ -397,17 +385,9 @@ def test_other_arguments_are_refused(options, message):
         parallel.communication(**{"model": Model(), "inputs": TOKENS, "world_size": 4, **options})
 
 
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        (("gather", 10, 2), "there is no collective 'gather'"),
-        (("all-reduce", -1, 2), "nbytes is a whole number"),
-        (("all-reduce", 10, 0), "ranks is a whole number"),
-    ],
-)
-def test_other_collectives_are_refused(arguments, message):
-    with pytest.raises(ValueError, match=message):
-        parallel.sent_bytes(*arguments)
+def test_other_collectives_are_refused():
+    with pytest.raises(ValueError, match="there is no collective 'gather'"):
+        parallel.sent_bytes("gather", 10, 2)
 
 
 @pytest.mark.parametrize("strategy", ["ddp", "fsdp2"])

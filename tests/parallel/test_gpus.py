@@ -1,7 +1,5 @@
 """Ranks that skip together, and FSDP2, on GPUs with NCCL; the same on gloo where there are none."""
 
-from __future__ import annotations
-
 import os
 
 import pytest
@@ -15,6 +13,7 @@ from torch.nn.parallel import DistributedDataParallel
 from amp_lessons import audit, parallel
 
 GPUS = torch.cuda.device_count()
+one_gpu = pytest.mark.skipif(GPUS < 1 or not dist.is_nccl_available(), reason="needs a GPU and NCCL")
 two_gpus = pytest.mark.skipif(GPUS < 2, reason="needs two CUDA GPUs")
 
 
@@ -114,23 +113,17 @@ def test_spawned_ranks_are_ranks_as_well(tmp_path):
 
 
 @pytest.mark.gpu
-@pytest.mark.skipif(GPUS < 1 or not dist.is_nccl_available(), reason="needs a CUDA GPU and NCCL")
-def test_a_scaler_skips_on_one_gpu_with_nccl(tmp_path):
-    together(on_gpus(1, tmp_path, skips_and_scales))
+@pytest.mark.parametrize("ranks", [pytest.param(1, marks=one_gpu), pytest.param(2, marks=two_gpus)])
+def test_ranks_skip_together_on_gpus_with_nccl(ranks, tmp_path):
+    together(on_gpus(ranks, tmp_path, skips_and_scales))
 
 
 @pytest.mark.gpu
-@pytest.mark.skipif(GPUS < 1 or not dist.is_nccl_available(), reason="needs a CUDA GPU and NCCL")
+@one_gpu
 def test_one_gpu_with_nccl_reduces_with_itself_what_it_has(tmp_path):
     for dtype in (torch.float32, torch.bfloat16):
         (reduced,) = on_gpus(1, tmp_path, reduced_gradient, dtype)
         assert set(reduced.flatten().tolist()) == {1.0}
-
-
-@pytest.mark.gpu
-@two_gpus
-def test_ranks_skip_together_on_two_gpus(tmp_path):
-    together(on_gpus(2, tmp_path, skips_and_scales))
 
 
 @pytest.mark.gpu

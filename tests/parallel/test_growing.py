@@ -1,7 +1,5 @@
 """Errors over more and more ranks, and the way of one element, against single reductions and loops."""
 
-from __future__ import annotations
-
 import math
 
 import pytest
@@ -10,7 +8,7 @@ import torch
 from amp_lessons import parallel
 
 
-def test_each_number_of_ranks_is_a_reduction_of_the_first_so_many() -> None:
+def test_each_number_of_ranks_is_a_reduction_of_the_first_so_many():
     gradients = parallel.rank_gradients(16, 40)
     grown = parallel.growth(gradients, torch.bfloat16)
     assert grown.ranks == (2, 4, 8, 16)
@@ -22,25 +20,12 @@ def test_each_number_of_ranks_is_a_reduction_of_the_first_so_many() -> None:
         assert size == pytest.approx((mean @ exact / (exact @ exact)).item())
 
 
-def test_a_ring_loses_what_ranks_agree_on_and_a_tree_does_not() -> None:
-    gradients = parallel.rank_gradients(1024, 32)
-    ring, tree = (parallel.growth(gradients, torch.bfloat16, way, ranks=[1024]) for way in ("ring", "tree"))
-    assert ring.sizes[0] < 0.6
-    assert ring.errors[0] > 100 * tree.errors[0]
-    assert (ring.hops, tree.hops) == ((1023,), (10,))
-
-
-def test_the_error_of_ranks_that_disagree_grows_about_as_the_root() -> None:
-    grown = parallel.growth(parallel.rank_gradients(256, noise=10), torch.float32, ranks=[4, 256])
-    assert 8 / 2.5 < grown.errors[1] / grown.errors[0] < 8 * 2.5
-
-
-def test_a_sum_that_overflows_says_so() -> None:
+def test_a_sum_that_overflows_says_so():
     grown = parallel.growth(torch.full((4, 3), 40000.0), torch.float16)
     assert not any(map(math.isfinite, grown.errors))
 
 
-def test_made_up_gradients_share_one_and_differ_by_noise() -> None:
+def test_made_up_gradients_share_one_and_differ_by_noise():
     gradients = parallel.rank_gradients(512, 64, noise=0.5)
     assert gradients.shape == (512, 64)
     assert (gradients - gradients.mean(0)).std() == pytest.approx(0.5, rel=0.05)
@@ -50,7 +35,7 @@ def test_made_up_gradients_share_one_and_differ_by_noise() -> None:
 
 @pytest.mark.parametrize("algorithm", ["ring", "tree", "gloo"])
 @pytest.mark.parametrize("ranks", [1, 2, 3, 5, 8, 13, 24])
-def test_additions_join_what_was_there_until_all_are_in(ranks: int, algorithm: str) -> None:
+def test_additions_join_what_was_there_until_all_are_in(ranks, algorithm):
     there = {(0, rank): {rank} for rank in range(ranks)}
     made = parallel.additions(ranks, algorithm)
     for each in made:
@@ -65,7 +50,7 @@ def test_additions_join_what_was_there_until_all_are_in(ranks: int, algorithm: s
     assert list(there.values()) == [set(range(ranks))]
 
 
-def test_a_ring_goes_once_around_and_ends_at_home() -> None:
+def test_a_ring_goes_once_around_and_ends_at_home():
     assert [each.rank for each in parallel.additions(4, "ring")] == [2, 3, 0]
     assert [each.rank for each in parallel.additions(4, "gloo")] == [2, 1, 0]
     assert [(each.hop, each.rank) for each in parallel.additions(4, "tree")] == [(1, 0), (1, 2), (2, 0)]
@@ -75,15 +60,11 @@ def test_a_ring_goes_once_around_and_ends_at_home() -> None:
     ("call", "error", "message"),
     [
         (lambda: parallel.additions(25), ValueError, "ranks is at most 24 here, not 25"),
-        (lambda: parallel.additions(0), ValueError, "ranks is a whole number of at least 1"),
-        (lambda: parallel.additions(4, "star"), ValueError, "no algorithm 'star'"),
-        (lambda: parallel.growth([1.0], torch.float32), TypeError, "tensors is one tensor"),
         (lambda: parallel.growth(torch.ones(4, 2), torch.float32, ranks=[5]), ValueError, "between 1 and 4"),
         (lambda: parallel.growth(torch.ones(1, 2), torch.float32), ValueError, "at least one"),
         (lambda: parallel.growth(torch.tensor(1.0), torch.float32), ValueError, "not a single number"),
-        (lambda: parallel.rank_gradients(4, noise="much"), TypeError, "noise is a number"),
     ],
 )
-def test_what_cannot_be_is_refused(call, error, message) -> None:
+def test_what_cannot_be_is_refused(call, error, message):
     with pytest.raises(error, match=message):
         call()

@@ -1,8 +1,5 @@
 """What is asked of the installed PyTorch, against what it does when asked by hand."""
 
-from __future__ import annotations
-
-import pytest
 import torch
 import torch.distributed as dist
 
@@ -27,12 +24,6 @@ def test_whether_gloo_sums_where_it_should_average():
     assert facts.reduces[torch.float16]
 
 
-def test_a_gloo_that_sums_is_recognised(monkeypatch):
-    told = parallel.gloo_facts()
-    summing = installed.GlooFacts(told.torch_version, {**told.averages, "fully_shard": 8.0}, told.reduces)
-    assert summing.sums_where_it_should_average
-
-
 def test_what_is_refused_is_no_average():
     def refuse():
         raise RuntimeError("Cannot use ReduceOp.AVG with Gloo")
@@ -49,10 +40,3 @@ def test_what_no_reduce_dtype_means():
     assert all((told.seen[dtype] is torch.float32) == follows_gradients for dtype in HALVES.values())
     assert told.documented.startswith("reduce_dtype (")
     assert "output_dtype" not in told.documented
-
-
-@pytest.mark.parametrize("param_dtype", [torch.bfloat16])
-def test_a_reduce_dtype_that_is_given_is_used(param_dtype):
-    model, inputs = torch.nn.Linear(4, 4), torch.ones(2, 4)
-    told = parallel.communication(model, inputs, 2, param_dtype=param_dtype, reduce_dtype=torch.float32)
-    assert {row.dtype for row in told.rows if row.purpose == "gradients"} == {torch.float32}

@@ -1,7 +1,5 @@
 """What lesson 08 asks and says in words is true of what is computed here."""
 
-from __future__ import annotations
-
 import json
 import re
 
@@ -105,24 +103,12 @@ def test_adam_wants_fp32_gradients_of_a_bf16_weight_cast_before_its_step():
 
 def test_ddp_sends_a_little_more_than_fsdp2_with_weights_gathered_in_bf16():
     assert answer("bill") == "DDP, a little"
-    blocks = torch.nn.ModuleList(torch.nn.Linear(64, 64) for _ in range(4))
-
-    class Model(torch.nn.Module):
-        def __init__(self):
-            super().__init__()
-            self.blocks, self.head = blocks, torch.nn.Linear(64, 64)
-
-        def forward(self, x):
-            for block in self.blocks:
-                x = block(x)
-            return self.head(x)
-
-    half, full = torch.bfloat16, torch.float32
-    inputs = torch.zeros(2, 64)
-    ddp = parallel.communication(Model(), inputs, 8, "ddp").sent_bytes
+    model, inputs = torch.nn.Sequential(*(torch.nn.Linear(64, 64) for _ in range(5))), torch.zeros(2, 64)
+    ddp = parallel.communication(model, inputs, 8, "ddp").sent_bytes
+    reduced = {"units": tuple("0123"), "reduce_dtype": torch.float32}
     mixed, plain = (
-        parallel.communication(Model(), inputs, 8, param_dtype=dtype, reduce_dtype=full).sent_bytes
-        for dtype in (half, full)
+        parallel.communication(model, inputs, 8, param_dtype=dtype, **reduced).sent_bytes
+        for dtype in (torch.bfloat16, torch.float32)
     )
     assert 0.85 * ddp < mixed < ddp < plain < 1.5 * ddp
 

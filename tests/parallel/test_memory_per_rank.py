@@ -1,7 +1,5 @@
 """Bytes per parameter and rank, against the papers' tables, FSDP2's shards and PyTorch's own tracker."""
 
-from __future__ import annotations
-
 import pytest
 import torch
 import torch.distributed as dist
@@ -47,8 +45,7 @@ def layers():
     return nn.Sequential(*(nn.Linear(64, 64) for _ in range(3)))
 
 
-def sharded(mesh, policy):
-    model = layers()
+def sharded(model, mesh, policy):
     for module in (*model, model):
         fully_shard(module, mesh=mesh, mp_policy=policy)
     return model
@@ -56,8 +53,8 @@ def sharded(mesh, policy):
 
 def booked(make, inputs, ranks, policy):
     """Return what PyTorch's own tracker books on rank 0 after a step, by its names of kinds."""
-    with fake_group(ranks) as mesh, FakeTensorMode():
-        model, inputs = make(mesh, policy), inputs()
+    with fake_group(ranks) as mesh, FakeTensorMode(allow_non_fake_inputs=True):
+        model = sharded(make(), mesh, policy)
         optimizer = torch.optim.AdamW(model.parameters())
         tracker = FSDPMemTracker(model, optimizer)
         tracker.track_inputs((inputs,))
@@ -68,77 +65,41 @@ def booked(make, inputs, ranks, policy):
     return {str(getattr(kind, "value", kind)): nbytes for kind, nbytes in found.items()}
 
 
-POLICIES = [MixedPrecisionPolicy(dtype, torch.float32) for dtype in (None, torch.bfloat16)]
+class Uneven(nn.Sequential):
+    """A vocabulary of 101, which no number of ranks divides."""
+
+    def __init__(self):
+        super().__init__(nn.Embedding(101, 24), *(nn.Linear(24, 24) for _ in range(9)), nn.Linear(24, 101))
 
 
 @pytest.mark.parametrize("ranks", [2, 8])
-@pytest.mark.parametrize("policy", POLICIES)
-def test_fsdp2_holds_what_pytorchs_tracker_books(ranks, policy):
-    by_name = booked(sharded, lambda: torch.randn(4, 64), ranks, policy)
-    told = parallel.memory_per_rank(layers(), ranks, "fsdp2", "fp32").held
-    assert told["weights"] == by_name["Sharded Param"]
-    assert told["gradients"] == by_name["Sharded Grad"]
-    step_counts = 4 * len(list(layers().parameters()))
-    assert told["Adam's moments"] == by_name["OptState"] - step_counts
-
-
-class Block(nn.Module):
-    """A block of a GPT, of width 24, which 2 and 8 ranks share evenly."""
-
-    def __init__(self):
-        super().__init__()
-        self.before, self.between = nn.LayerNorm(24), nn.LayerNorm(24)
-        self.attention, self.out = nn.Linear(24, 72), nn.Linear(24, 24)
-        self.up, self.down = nn.Linear(24, 96), nn.Linear(96, 24)
-
-    def forward(self, x):
-        split = self.attention(self.before(x)).unflatten(-1, (3, 2, 12)).permute(2, 0, 3, 1, 4)
-        mixed = nn.functional.scaled_dot_product_attention(*split, is_causal=True)
-        x = x + self.out(mixed.transpose(1, 2).flatten(2))
-        return x + self.down(nn.functional.gelu(self.up(self.between(x))))
-
-
-class SmallGPT(nn.Module):
-    """A vocabulary of 101, which no number of ranks divides, and a context of 16."""
-
-    def __init__(self):
-        super().__init__()
-        self.tokens, self.positions = nn.Embedding(101, 24), nn.Embedding(16, 24)
-        self.blocks = nn.ModuleList(Block() for _ in range(2))
-        self.norm, self.head = nn.LayerNorm(24), nn.Linear(24, 101, bias=False)
-
-    def forward(self, tokens):
-        x = self.tokens(tokens) + self.positions(torch.arange(tokens.shape[1]))
-        for block in self.blocks:
-            x = block(x)
-        return self.head(self.norm(x))
-
-
-def sharded_gpt(mesh, policy):
-    model = SmallGPT()
-    for module in (*model.blocks, model):
-        fully_shard(module, mesh=mesh, mp_policy=policy)
-    return model
-
-
-@pytest.mark.parametrize("ranks", [2, 8])
-@pytest.mark.parametrize("policy", POLICIES)
-def test_of_a_small_gpt_the_tracker_books_the_rest_of_each_tensor_on_rank_0_too(ranks, policy):
+@pytest.mark.parametrize("dtype", [None, torch.bfloat16])
+@pytest.mark.parametrize(
+    ("make", "inputs"), [(layers, torch.ones(4, 64)), (Uneven, torch.zeros(2, dtype=torch.int64))]
+)
+def test_fsdp2_holds_what_pytorchs_tracker_books_and_rank_0_the_rest_of_each_tensor(
+    make, inputs, dtype, ranks
+):
     """FSDP2 cuts tensors along their first dimension, and rank 0 holds the larger piece of what is uneven."""
-    by_name = booked(sharded_gpt, lambda: torch.zeros(2, 16, dtype=torch.int64), ranks, policy)
-    parameters = list(SmallGPT().parameters())
+    by_name = booked(make, inputs, ranks, MixedPrecisionPolicy(dtype, torch.float32))
+    parameters = list(make().parameters())
     on_rank_0 = sum(-(-len(each) // ranks) * (each.numel() // len(each)) for each in parameters)
     even = -(-sum(each.numel() for each in parameters) // ranks)
     rest = on_rank_0 - even
-    assert 0 < rest < 0.02 * even
-    told = parallel.memory_per_rank(SmallGPT(), ranks, "fsdp2", "fp32").held
+    assert 0 <= rest < 0.1 * even
+    assert (rest > 0) == (make is Uneven)
+    told = parallel.memory_per_rank(make(), ranks, "fsdp2", "fp32").held
     assert by_name["Sharded Param"] - told["weights"] == 4 * rest
     assert by_name["Sharded Grad"] - told["gradients"] == 4 * rest
-    assert by_name["OptState"] - told["Adam's moments"] == 8 * rest + 4 * len(parameters)
+    assert by_name["OptState"] - told["Adam's moments"] == 8 * rest + 4 * len(
+        parameters
+    )  # and its step counts
 
 
 def bytes_of_a_rank():
-    model = sharded(init_device_mesh("cpu", (2,)), MixedPrecisionPolicy(torch.bfloat16, torch.float32))
+    model = sharded(
+        layers(), init_device_mesh("cpu", (2,)), MixedPrecisionPolicy(torch.bfloat16, torch.float32)
+    )
     optimizer = torch.optim.AdamW(model.parameters())
     model(torch.randn(4, 64)).sum().backward()
     optimizer.step()
@@ -176,13 +137,9 @@ def test_each_convention_names_its_source():
     [
         ({"parameters": 0}, "parameters is a whole number of at least 1"),
         ({"parameters": nn.ReLU()}, "parameters is a whole number of at least 1"),
-        ({"parameters": None}, "parameters is a whole number"),
-        ({"world_size": 1.5}, "world_size is a whole number"),
         ({"stage": "zero4"}, "there is no stage 'zero4'; did you mean zero"),
-        ({"stage": 3}, "stage is a name"),
         ({"convention": "adam"}, "there is no convention 'adam'"),
         ({"gathered_parameters": 5}, "gathered_parameters is 0 for 'ddp'"),
-        ({"gathered_itemsize": 0}, "gathered_itemsize is a whole number"),
     ],
 )
 def test_other_arguments_are_refused(options, message):

@@ -1,7 +1,5 @@
 """Reductions simulated hop by hop, against real gloo processes and against sums done one by one."""
 
-from __future__ import annotations
-
 import time
 from types import SimpleNamespace
 
@@ -67,11 +65,6 @@ def test_the_simulated_gloo_is_gloo_bit_for_bit(ranks, sizes, dtypes):
         assert torch.equal(simulated, result), (elements, dtype, op)
 
 
-def test_the_other_way_round_is_not_gloos():
-    values = of_all(4, 1000, torch.float32)
-    assert not torch.equal(*(parallel.reduce(values, torch.float32, name) for name in ("ring", "gloo")))
-
-
 def ddp_gradient(elements):
     """Return what a step of DDP leaves on a weight whose gradient, on this rank, is known."""
 
@@ -97,9 +90,9 @@ def test_ddp_divides_before_it_sums():
 
 @pytest.mark.parametrize("dtype", [*HALVES, torch.float32, torch.float64])
 @pytest.mark.parametrize("ranks", [2, 3, 8])
-def test_a_ring_adds_one_rank_after_the_other(ranks, dtype):
-    values, elements = of_all(ranks, 19, dtype), 19
-    chunk = -(-elements // ranks)
+@pytest.mark.parametrize("elements", [19, 24])  # which ranks share unevenly, and evenly
+def test_a_ring_adds_one_rank_after_the_other(elements, ranks, dtype):
+    values, chunk = of_all(ranks, elements, dtype), -(-elements // ranks)
     expected = torch.empty(elements, dtype=dtype)
     for element in range(elements):
         home = element // chunk
@@ -142,18 +135,6 @@ def test_a_format_without_a_dtype_is_rounded_to():
     assert parallel.reduce(values, torch.float32, "tree", "sum").item() == 1 + 2.0**-11
 
 
-def test_the_order_decides_what_256_plus_1_minus_256_is():
-    values = torch.tensor([256.0, 1.0, -256.0])[:, None].expand(3, 3)
-    assert parallel.reduce(values, torch.bfloat16, "ring", "sum").tolist() == [1.0, 1.0, 0.0]
-    assert parallel.reduce(values, torch.float32, "ring", "sum").tolist() == [1.0] * 3
-
-
-def agreeing(ranks, elements=512):
-    generator = torch.Generator().manual_seed(0)
-    mean = torch.randn(elements, generator=generator)
-    return mean + 0.05 * torch.randn(ranks, elements, generator=generator)
-
-
 @pytest.mark.parametrize("algorithm", parallel.ALGORITHMS)
 @pytest.mark.parametrize("op", parallel.AVERAGINGS)
 def test_single_numbers_are_reduced_as_tensors_of_one_element_are(algorithm, op):
@@ -169,27 +150,9 @@ def test_single_numbers_are_reduced_as_tensors_of_one_element_are(algorithm, op)
     assert found.result.item() == pytest.approx(6.5 if op == "sum" else 6.5 / 3, rel=2**-9)
 
 
-def test_ranks_that_agree_lose_most_of_their_mean_in_a_bf16_ring_and_none_in_a_tree():
-    ring = parallel.reduction(agreeing(1024), torch.bfloat16, "ring")
-    tree = parallel.reduction(agreeing(1024), torch.bfloat16, "tree")
-    assert 0.3 < ring.size < 0.5
-    assert tree.size == pytest.approx(1, abs=1e-3)
-    assert tree.relative_error < 0.004 < 0.5 < ring.relative_error
-
-
-def test_the_error_of_a_ring_grows_as_the_root_of_the_ranks():
-    generator = torch.Generator().manual_seed(0)
-    errors = {}
-    for ranks in (16, 64, 256):
-        values = torch.randn(ranks, 2048, generator=generator)
-        errors[ranks] = parallel.reduction(values.bfloat16(), torch.bfloat16, "ring").relative_error
-    assert errors[64] / errors[16] == pytest.approx(2, rel=0.2)
-    assert errors[256] / errors[64] == pytest.approx(2, rel=0.2)
-
-
 def test_4096_ranks_take_seconds():
     start = time.perf_counter()
-    result = parallel.reduce(agreeing(4096, 4096), torch.bfloat16)
+    result = parallel.reduce(parallel.rank_gradients(4096, 4096), torch.bfloat16)
     assert result.dtype == torch.bfloat16
     assert time.perf_counter() - start < 60
 
@@ -205,21 +168,6 @@ def test_every_hop_is_told(algorithm, hops):
     assert told.exact.tolist() == [15.0, 150.0]
     assert told.relative_error == 0
     assert told.size == 1
-
-
-def test_a_ring_ends_where_its_chunk_belongs():
-    told = parallel.reduction(torch.ones(3, 3), torch.float32, "ring", "sum")
-    assert told.hops[1].ranks.tolist() == [[2, 0, 1]]
-    assert told.hops[-1].ranks.tolist() == [[0, 1, 2]]
-
-
-def test_dividing_before_underflows_and_dividing_after_overflows():
-    small, large = torch.full((64, 1), 2.0**-24), torch.full((64, 1), 2.0**12)
-    after, before = (parallel.reduce(small, torch.float16, "tree", op).item() for op in ("mean", "nccl_avg"))
-    assert (after, before) == (2.0**-24, 0.0)
-    after, before = (parallel.reduce(large, torch.float16, "tree", op).item() for op in ("mean", "nccl_avg"))
-    assert (after, before) == (float("inf"), 2.0**12)
-    assert parallel.reduce(large, torch.float16, "tree", "fsdp").item() == 2.0**12
 
 
 def test_nccl_rounds_one_over_n_to_the_dtype_and_ddp_does_not():
@@ -265,26 +213,16 @@ def test_what_is_not_finite_stays_so():
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ((None, torch.float32), "tensors is a list"),
         (([1.0, 2.0], torch.float32), "each item of tensors is a floating tensor"),
         ((torch.tensor(1.0), torch.float32), "tensors is one tensor per rank"),
         (([], torch.float32), "tensors is at least one"),
-        ((torch.empty(0, 3), torch.float32), "tensors is at least one"),
         ((torch.empty(2, 0), torch.float32), "tensors is at least one"),
-        (
-            (torch.ones(2, 2, dtype=torch.int64), torch.float32),
-            "tensors are of a floating dtype, not torch.int64",
-        ),
-        (
-            ([torch.ones(2), torch.ones(3)], torch.float32),
-            r"tensors are of one shape, not of \(2,\) and \(3,\)",
-        ),
-        ((torch.ones(2, 2), torch.int64), "dtype is a floating dtype"),
+        ((torch.ones(2, 2).long(), torch.float32), "tensors are of a floating dtype, not torch.int64"),
+        (([torch.ones(2), torch.ones(3)], torch.float32), r"tensors are of one shape, not of \(2,\) and"),
         ((torch.ones(2, 2), "bf16"), "dtype is a floating dtype"),
         ((torch.ones(2, 2), torch.float8_e8m0fnu), "dtype is one that sums can be kept in"),
         ((torch.ones(2, 2), torch.float32, "rings"), "there is no algorithm 'rings'; did you mean ring"),
         ((torch.ones(2, 2), torch.float32, "ring", "avg"), "there is no op 'avg'; did you mean nccl_avg"),
-        ((torch.ones(2, 2), torch.float32, None), "algorithm is a name"),
     ],
 )
 def test_other_arguments_are_refused(arguments, message):
