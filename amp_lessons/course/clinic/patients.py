@@ -7,6 +7,8 @@ from dataclasses import dataclass, field
 from importlib import import_module
 from typing import Any
 
+import torch
+
 from amp_lessons._base.text.nearest import did_you_mean
 from amp_lessons.course.exercises import shelf
 from amp_lessons.course.exercises.exercise import Exercise
@@ -79,9 +81,11 @@ class Patient:
     def observe(self, code: Any = None) -> Observed:
         """Run ``code``, or the broken code where there is none, and return what shows of it.
 
-        It takes seconds at most, and starts anew each time: the same code shows the same on one machine.
+        It takes seconds at most, and starts anew each time: the same code shows the same on one machine. The
+        random numbers stay those of whoever looks.
         """
-        return self.case.observe(self.broken if code is None else code, self.seed)
+        with torch.random.fork_rng(devices=[]):
+            return self.case.observe(self.broken if code is None else code, self.seed)
 
     def shows(self, observed: Observed) -> bool:
         """Whether a run shows the symptom: that of the broken code does, that of a mended one does not."""

@@ -14,7 +14,7 @@ from amp_lessons.course.interview.bank import LEVELS, Round, design, known
 from amp_lessons.course.interview.deck import suggested_grade
 from amp_lessons.course.interview.planning import QUESTION_MINUTES, Asked, another, follow_up, planned
 from amp_lessons.course.interview.reporting import MockReport, Turn
-from amp_lessons.course.progress import Learner, ProgressError
+from amp_lessons.course.progress import Learner
 
 
 def time_left(seconds: float) -> str:
@@ -115,7 +115,8 @@ class Interview(ABC):
         self.asked, self._coming, self._thread, self._turned = self._before.pop()
         self._ended, self.closed, turn = False, (), self.turns.pop()
         self._hand_ins = tuple(each for each in turn.hand_ins if not each.passed)
-        self._forget(turn)
+        if turn.asked.question_id:
+            self._change(lambda kept: kept.take_back(turn.asked.question_id))
         return True
 
     @property
@@ -193,17 +194,9 @@ class Interview(ABC):
             grade = suggested_grade(len(turn.covered), len(turn.asked.points))
             self._change(lambda kept: kept.review(turn.asked.question_id, grade, in_mock=True))
 
-    def _forget(self, turn: Turn) -> None:
-        if turn.asked.question_id:
-            self._change(lambda kept: kept.take_back(turn.asked.question_id))
-
     def _change(self, act: Callable[[Learner], None]) -> None:
         """Change the progress file, and note what is wrong with it."""
-        try:
-            said = progress.change(act)
-        except ProgressError as error:
-            said = str(error)
-        self.message = said or self.message
+        self.message = progress.try_changing(act) or self.message
 
 
 class Mock(Interview):
