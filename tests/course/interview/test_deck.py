@@ -108,20 +108,6 @@ def test_a_grade_or_card_that_is_none_is_refused_and_nothing_is_kept(deck):
     assert progress.read().reviews == {}
 
 
-def test_two_learners_have_decks_of_their_own(deck, monkeypatch, tmp_path):
-    first = deck.next().id
-    deck.grade(first, "easy")
-    monkeypatch.setenv("AMP_LESSONS_HOME", str(tmp_path / "another"))
-    assert deck.next().id == first
-    assert not deck.card(first).reviews
-
-
-def test_a_deck_says_how_much_there_is(deck):
-    assert str(deck) == f"{len(interview.QUESTIONS)} cards: 0 to repeat now, 10 new ones for today"
-    deck.grade(deck.next().id, "good")
-    assert str(deck).endswith("0 to repeat now, 9 new ones for today; the next comes back in 10 minutes")
-
-
 def test_damage_is_told(deck, progress_home):
     progress_home.mkdir()
     progress.path().write_text("{")
