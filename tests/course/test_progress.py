@@ -111,26 +111,20 @@ def test_tries_count_until_solved_and_hints_and_solutions_are_remembered(progres
     keep("forget", "never seen")
 
 
+def with_exercise(record):
+    return json.dumps({"schema": 1, "exercises": {"a": record}}).encode()
+
+
 @pytest.mark.parametrize(
     "damage",
     [
-        b"",
-        b"{",
-        b"[]",
-        b"null",
-        b'{"schema": 1}',
-        b'{"schema": "x", "exercises": {}}',
-        b'{"schema": 1, "exercises": {"a": 3}}',
-        b'{"schema": 1, "exercises": {"a": {"unknown": 3}}}',
-        b'{"schema": 1, "exercises": {"a": {"tries": 1.5}}}',
-        b'{"schema": 1, "exercises": {"a": {"tries": null}}}',
-        b'{"schema": 1, "exercises": {"a": {"hints": true}}}',
-        b'{"schema": 1, "exercises": {"a": {"solution_seen": 1}}}',
-        b'{"schema": 1, "exercises": {"a": {"first_try_at": ["2026"]}}}',
-        pytest.param(b"[" * 200_000, id="nested too deeply"),
-        pytest.param(b'{"schema": 1, "exercises": ' + b'{"a": ' * 200_000, id="deep and well begun"),
-        b"\xff\xfe\x00",
+        *(b"", b"{", b"[]", b"null", b"\xff\xfe\x00", b'{"schema": 1}', b'{"schema": "x", "exercises": {}}'),
+        *map(with_exercise, (3, {"unknown": 3}, {"tries": 1.5}, {"tries": None}, {"hints": True})),
+        *map(with_exercise, ({"solution_seen": 1}, {"first_try_at": ["2026"]})),
+        b"[" * 200_000,
+        b'{"schema": 1, "exercises": ' + b'{"a": ' * 200_000,
     ],
+    ids=lambda damage: repr(damage[:60]),
 )
 def test_a_damaged_file_is_set_aside_and_named(progress_home, damage):
     write(damage)
@@ -281,21 +275,15 @@ ACTS = {
 }
 DAMAGES = {
     "practice": [
-        [1],
-        7,
-        {"a": [3]},
-        {"a": [{"at": AT}]},
-        {"a": [{"at": AT, "grade": "superb"}]},
-        {"a": [{"at": AT[:19], "grade": "good"}]},
-        {"a": [{"at": "yesterday", "grade": "good"}]},
-        {"a": [{"at": 7, "grade": "good"}]},
+        *([1], 7, {"a": [3]}, {"a": [{"at": AT}]}, {"a": [{"at": AT, "grade": "superb"}]}),
+        *({"a": [{"at": at, "grade": "good"}]} for at in (AT[:19], "yesterday", 7)),
     ],
-    "answers": [[1], 7, {"a": 3}, {"a": {"right": 1, "at": "x"}}, {"a": {"right": True}}],
-    "cores": [[1], 7, {"03": 1}],
-    "route": [[1], 7, {"id": 1}],
+    "answers": [[1], {"a": {"right": 1, "at": "x"}}, {"a": {"right": True}}],
+    "cores": [7, {"03": 1}],
+    "route": [[1], {"id": 1}],
     "plan": [[1], {"until": 7}, {"until": "Friday"}, {"minutes": "ten"}, {"done": {"x": "soon"}}],
-    "rounds": [[1], {"x": {"minutes": "ten"}}, {"x": {"minutes": 10}}],
-    "written": [[1], {"a": {"versions": 7, "emptied_at": ""}}, {"a": {"emptied_at": 7}}],
+    "rounds": [[1], {"x": {"minutes": 10}}],
+    "written": [{"a": {"versions": 7, "emptied_at": ""}}, {"a": {"emptied_at": 7}}],
 }
 
 

@@ -105,7 +105,7 @@ class Patient:
 
 def patients(seed: int = 0) -> tuple[Patient, ...]:
     """Return all patients, in the order of the lesson."""
-    return tuple(_admitted(each, seed) for each in shelf.exercises() if each.is_patient)
+    return tuple(patient(each.id, seed) for each in shelf.exercises() if each.is_patient)
 
 
 def patient(id: str, seed: int = 0) -> Patient:
@@ -113,9 +113,4 @@ def patient(id: str, seed: int = 0) -> Patient:
     known = {each.id: each for each in shelf.exercises() if each.is_patient}
     if id not in known:
         raise ValueError(f"there is no patient {id!r}; {did_you_mean(id, known)}")
-    return _admitted(known[id], seed)
-
-
-def _admitted(exercise: Exercise, seed: int) -> Patient:
-    case = import_module(f"amp_lessons.course.exercises.{exercise.id}.patient").CASE
-    return Patient(exercise, case, seed)
+    return Patient(known[id], import_module(f"amp_lessons.course.exercises.{id}.patient").CASE, seed)

@@ -98,13 +98,9 @@ def _cast_of_small(target: FloatFormat, rng: random.Random) -> Drill:
     unit, factor = target.smallest_subnormal, rng.choice((0.25, 0.5, 0.75, 1.25, 1.5, 2.5, 2.75))
     became = represent(factor * unit, target)
     count, power = became.fields.value / unit, power_of_two(unit)
-    texts = [_times(each, power) for each in (count, factor, 1.0, 0.0, 2.0, 3.0)]
+    texts = [f"{each:g} × {power}" if each else "0" for each in (count, factor, 1.0, 0.0, 2.0, 3.0)]
     text = f"What does {factor:g} × {power} become in {target.name}?"
     return _made("cast", text, texts, _why_cast(became), rng)
-
-
-def _times(count: float, power: str) -> str:
-    return f"{count:g} × {power}" if count else "0"
 
 
 def _why_cast(became: Representation) -> str:
