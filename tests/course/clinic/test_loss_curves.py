@@ -15,14 +15,6 @@ from amp_lessons.course.quizzes import question, questions
 DEFAULT_SCALE = 65536.0
 
 
-@pytest.fixture(autouse=True, scope="module")
-def _one_thread():
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(threads)
-
-
 def epochs(curve, values=None):
     values, steps = values or curve.losses, curve.epoch_steps
     return [tuple(values[i : i + steps]) for i in range(0, len(values), steps)]

@@ -28,15 +28,6 @@ VARIANTS = pytest.mark.parametrize(
 )
 
 
-@pytest.fixture(autouse=True)
-def _one_thread():
-    """Tiny tensors: beside other test processes a pool of threads only waits."""
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(threads)
-
-
 @VARIANTS
 def test_the_broken_code_shows_the_symptom_and_the_mended_does_not(patient):
     assert patient.shows(patient.observe())

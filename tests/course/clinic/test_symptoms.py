@@ -82,7 +82,6 @@ def gradients_of(model):
 
 def somebodys_script(dtype=torch.float16, enabled=True):
     """What an end's cell may speak of, on the digits."""
-    torch.set_num_threads(1)
     device = torch.device("cpu")
     model = models.digits_classifier(16)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
