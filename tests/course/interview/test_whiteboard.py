@@ -65,20 +65,14 @@ def test_the_rules_are_those_that_run_on_this_cpu(sheet, name, said, run):
     assert dtype == (torch.float32 if said == "fp32" else torch.bfloat16)
 
 
-def test_batch_norm_keeps_its_statistics_in_fp32():
-    norm = torch.nn.BatchNorm1d(4)
-    with torch.autocast("cpu", torch.bfloat16):
-        norm(torch.rand(4, 4).bfloat16())
-    assert norm.running_mean.dtype == torch.float32
-
-
-@pytest.mark.parametrize("join", [torch.cat, torch.stack])
-def test_inputs_of_several_dtypes_give_the_widest_under_either_rules(join, sheet):
-    assert "Inputs of several dtypes give the widest" in str(sheet)
-    mixed = [torch.ones(2, dtype=torch.bfloat16), torch.ones(2)]
+def test_notes_of_the_rules_hold_for_batch_norm_and_for_inputs_of_several_dtypes(sheet):
+    norm, mixed = torch.nn.BatchNorm1d(4), [torch.ones(2, dtype=torch.bfloat16), torch.ones(2)]
     for rules in (contextlib.nullcontext(), autocast.cuda_rules()):
         with rules, torch.autocast("cpu", torch.bfloat16):
-            assert join(mixed).dtype == torch.float32
+            norm(torch.rand(4, 4).bfloat16())
+            assert {join(mixed).dtype for join in (torch.cat, torch.stack)} == {torch.float32}
+    assert norm.running_mean.dtype == torch.float32
+    assert "Inputs of several dtypes give the widest" in str(sheet)
 
 
 def test_updates_are_lost_where_the_sheet_says(sheet):
