@@ -107,12 +107,13 @@ def test_a_review_tells_what_is_found_but_not_how_much_is_left():
         "Bugs found so far: none. The check has not passed yet. There are bugs that you have not named yet."
     )
     assert "found. 1 bug found so far" in coding.point(review.typed(first))
+    assert "no bug is there. 1 bug found so far" in coding.point("1 a")
     with pytest.raises(ValueError, match="such as 12 c"):
         coding.point("something else")
     coding.hand_in_source(coding.task.answer, "mine.py")
     assert f"{review.place(first)}, {first.cause}. The check has passed." in coding.standing
     assert str(len(review.bugs)) not in coding.standing.replace(review.place(first), "")
-    assert "1 found; 1 place pointed at" in told(coding.report)
+    assert "1 found; 2 places pointed at" in told(coding.report)
     assert not any(bug.cause in told(coding.report) for bug in others), "the round can go on"
     assert not coding.all_found
     coding.point(", ".join(map(review.typed, review.bugs)))
