@@ -86,7 +86,7 @@ def test_a_round_goes_on_where_it_was_left(clock):
     clock.at += 5000  # somebody was away
     again = CodeRound(10, 5, "stable_softmax", clock)
     assert (first.resumed, again.resumed, again.used_s, again.page) == (False, True, 60, half)
-    assert (again.kept.hints, len(again.kept.tries)) == (1, 1)
+    assert (again.kept.hints, len(again.kept.tries), again.left_s) == (1, 1, 540)
     assert CodeRound(10, 6, "stable_softmax", clock).page == first.task.page
     again.end()
     assert CodeRound(10, 5, "stable_softmax", clock).kept.tries == ()

@@ -24,6 +24,7 @@ def test_every_question_is_a_card_and_the_easy_ones_come_first(deck):
     assert {card.id for card in deck.cards} == {question.id for question in interview.QUESTIONS}
     assert deck.next().question.level == "entry"
     assert deck.due() == ()
+    assert str(deck) == f"{len(deck.cards)} cards: 0 to repeat now, 10 new ones for today"
 
 
 def test_a_card_known_well_comes_back_as_fsrs_plans_it(deck, clock):
@@ -40,6 +41,7 @@ def test_what_is_forgotten_comes_back_within_minutes_and_before_anything_new(dec
     first = deck.next().id
     deck.grade(first, "again")
     assert deck.next().id != first
+    assert str(deck).endswith("0 to repeat now, 9 new ones for today; the next comes back in 1 minute")
     clock.at += timedelta(minutes=2)
     assert deck.next().id == deck.due()[0].id == first
 

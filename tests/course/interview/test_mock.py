@@ -244,6 +244,7 @@ def test_who_was_fast_may_be_asked_of_what_was_not_asked_about_and_the_same_the_
     with pytest.raises(ValueError, match="after the last one"):
         mock.ask_another()
     led(mock, none_of)
+    assert "nothing handed in" in said(str(mock.report))
     for _ in range(6):
         mock.ask_another()
         assert mock.asked == another("senior", [turn.asked for turn in mock.turns], 3)
@@ -256,8 +257,10 @@ def test_who_was_fast_may_be_asked_of_what_was_not_asked_about_and_the_same_the_
 
 
 def test_nothing_more_is_asked_of_who_has_ended_it_and_nothing_beside_a_design():
-    (mock, _), design = senior(), interview.DesignRound("pretrain", Clock())
+    (mock, first), design = senior(), interview.DesignRound("pretrain", Clock())
+    mock.answer(0)
     mock.end()
+    assert mock.answers == (("A model answer", first.answer),)
     led(design, all_of)
     assert not mock.has_another
     assert not design.has_another
