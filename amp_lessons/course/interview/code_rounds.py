@@ -87,7 +87,9 @@ class CodeRound:
         Everything that was pointed at before still counts. Raises ValueError for what cannot be read, and
         where there is nothing to review.
         """
-        review = self._review()
+        review = self.task.review
+        if review is None:
+            raise ValueError("only in a review bugs are pointed at; here the code is handed in")
         new = review.read(answer)
         said = (*review.read(self.kept.pointed), *new)
         letters = {cause: letter for letter, cause in review.causes.items()}
@@ -157,11 +159,6 @@ class CodeRound:
     def report(self) -> RoundReport:
         """How it went, so far."""
         return RoundReport(self.task, self.seed, replace(self.kept, seconds=self.used_s), self.message)
-
-    def _review(self) -> Review:
-        if self.task.review is None:
-            raise ValueError("only in a review bugs are pointed at; here the code is handed in")
-        return self.task.review
 
     def _try(self, passed: bool, said: str, source: str) -> None:
         tried = Try(self.used_s, passed, said)

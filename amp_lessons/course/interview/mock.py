@@ -125,8 +125,8 @@ class Interview(ABC):
         return self._another() is not None
 
     def _another(self) -> Asked | None:
-        done = self.asked is None and not self._ended
-        return self._drawn() if done and self.left_s >= 60 * QUESTION_MINUTES else None
+        """Draw a question beside the plan; there is none."""
+        return None
 
     def ask_another(self) -> None:
         """Ask one more question, beside the plan. Raises ValueError where ``has_another`` says no."""
@@ -134,10 +134,6 @@ class Interview(ABC):
         if drawn is None:
             raise ValueError("another question is asked after the last one, where five minutes are left")
         self.asked, self.closed = drawn, ()
-
-    def _drawn(self) -> Asked | None:
-        """Draw a question beside the plan; there is none."""
-        return None
 
     def end(self) -> MockReport:
         """End it here, and return the report; code that was handed in and did not pass stands in it.
@@ -234,7 +230,9 @@ class Mock(Interview):
         known = {each.question_id for each in (*(turn.asked for turn in self.turns), *self._coming)}
         return follow_up(turn.asked, turn.covered, known, self.seed)
 
-    def _drawn(self) -> Asked | None:
+    def _another(self) -> Asked | None:
+        if self.asked or self._ended or self.left_s < 60 * QUESTION_MINUTES:
+            return None
         return another(self.level, [turn.asked for turn in self.turns], self.seed, self.topics)
 
 
