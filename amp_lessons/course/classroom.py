@@ -66,8 +66,12 @@ def join(name: str | None = None) -> Standing:
     try:
         reply = way.ask("PUT", "me", {"name": name})
     except UnreachableError:
-        return Standing(_takes_part(), _NOT_ANSWERING)
-    return _joined(way, name) if reply.status == 200 else Standing(_takes_part(), _refused(reply))
+        said = _NOT_ANSWERING
+    else:
+        if reply.status == 200:
+            return _joined(way, name)
+        said = _refused(reply)
+    return Standing(_outbox is not None and not _outbox.closed, said)
 
 
 def leave() -> Standing:
@@ -112,10 +116,6 @@ def _report(path: str, content: dict[str, int]) -> str:
     if _outbox.closed:
         _close()
     return complaint
-
-
-def _takes_part() -> bool:
-    return _outbox is not None and not _outbox.closed
 
 
 def _joined(way: Wire, name: str | None) -> Standing:
@@ -223,7 +223,7 @@ _SLOWER_S = 5.0  # until the next try, when the room is sent too much at once
 class Outbox:
     """The newest of each thing that is to be sent, until it is. To put something in never waits or raises.
 
-    A thread of its own sends it, so that no check and no click ever waits.
+    A thread of its own sends it, so that no check and no click ever waits, until it is ``closed``.
     """
 
     def __init__(self, wire: Wire) -> None:
@@ -231,15 +231,10 @@ class Outbox:
         self._wire = wire
         self._waiting: dict[str, dict[str, Any]] = {}
         self._changed = threading.Condition()
-        self._fresh = self._closed = False
+        self._fresh = self.closed = False
         self._said: list[str] = []
         self._to_say: list[str] = []
         threading.Thread(target=self._work, name="amp-lessons-room", daemon=True).start()
-
-    @property
-    def closed(self) -> bool:
-        """Whether nothing will be sent any more."""
-        return self._closed
 
     def put(self, path: str, content: dict[str, Any]) -> None:
         """Have something sent; it replaces what waits under the same path."""
@@ -251,7 +246,7 @@ class Outbox:
     def close(self) -> None:
         """Send nothing more."""
         with self._changed:
-            self._closed = True
+            self.closed = True
             self._changed.notify()
 
     def complaint(self) -> str:
@@ -269,9 +264,9 @@ class Outbox:
     def _next(self) -> dict[str, dict[str, Any]] | None:
         """Wait until there is something new, and return all that is to be sent; None at the end."""
         with self._changed:
-            self._changed.wait_for(lambda: self._fresh or self._closed)
+            self._changed.wait_for(lambda: self._fresh or self.closed)
             self._fresh = False
-            return None if self._closed else dict(self._waiting)
+            return None if self.closed else dict(self._waiting)
 
     def _sent(self, path: str, content: dict[str, Any]) -> bool:
         """Send one thing; return whether to go on with the others."""
@@ -298,7 +293,7 @@ class Outbox:
 
     def _try_later(self) -> None:
         with self._changed:
-            self._changed.wait_for(lambda: self._closed, _SLOWER_S)
+            self._changed.wait_for(lambda: self.closed, _SLOWER_S)
             self._fresh = True
 
     def _complain(self, sentence: str) -> None:

@@ -468,31 +468,68 @@ def change(act: Callable[[Learner], object]) -> str:
     return _apply(act).message
 
 
+def try_reading() -> Learner:
+    """Return what is kept; where that cannot be read nothing, with the reason as its ``message``."""
+    try:
+        return read()
+    except ProgressError as error:
+        return Learner(message=str(error))
+
+
+def try_changing(act: Callable[[Learner], object]) -> str:
+    """Change what is kept as ``change`` does; where that cannot be, return why, so that work goes on."""
+    try:
+        return change(act)
+    except ProgressError as error:
+        return str(error)
+
+
 def _apply(act: Callable[[Learner], object]) -> Learner:
     """Return what is kept after ``act``; raise as ``change`` does."""
     try:
         with _locked():
-            kept = _load(_set_aside, _copy_aside)
+            kept = _load(writable=True)
             act(kept)
             if kept.changed or kept.damaged:
                 _store(kept.content)
     except _NotWritableError:
-        kept = _load(_left_alone, _left_alone)
+        kept = _load(writable=False)
         act(kept)
         if kept.changed:
             raise
     return kept
 
 
-def _load(whole: Callable[[list[str]], str], part: Callable[[list[str]], str]) -> Learner:
-    """Read the file; ``whole`` and ``part`` do with a damaged one what can be done, and say what that was."""
+def _load(*, writable: bool) -> Learner:
+    """Read the file; of a damaged one, do with it what can be done, and say what that was."""
+    left = "and cannot be set aside there; it is left as it is"
     try:
         kept = Learner(_content())
     except _DamagedError:
-        return Learner(message=whole([]))
+        damaged = f"{path()} is damaged"
+        if not writable:
+            return Learner(message=f"{damaged}, {left}")
+        aside = _aside(files.set_aside, f"progress cannot be saved: {damaged}, and cannot be set aside")
+        said = f"the progress file could not be read; it was kept as {aside}, and a new one was begun"
+        return Learner(message=said)
     if kept.damaged:
-        kept.message = part([_PARTS[name] for name in kept.damaged])
+        what = " and ".join(_PARTS[name] for name in kept.damaged)
+        damaged = f"{what} cannot be read: that part of {path()} is damaged"
+        kept.message = f"{damaged}, {left}"
+        if writable:
+            copy = _aside(files.copy_aside, f"{damaged}, and the file cannot be copied")
+            kept.message = (
+                f"{what} could not be read; the file was kept as {copy}, and that part was begun anew"
+            )
     return kept
+
+
+def _aside(put: Callable[[Path], Path], cannot: str) -> Path:
+    """Put the file, or a copy of it, aside; raise ``_NotWritableError`` with what ``cannot`` be done."""
+    try:
+        return put(path())
+    except OSError as error:
+        raise _NotWritableError(f"{cannot}: {error}") from error
 
 
 def _content() -> dict[str, Any] | None:
@@ -512,32 +549,6 @@ def _content() -> dict[str, Any] | None:
             f"knows {SCHEMA}); it is left as it is"
         )
     return dict(content)
-
-
-def _left_alone(parts: list[str]) -> str:
-    what = f"{' and '.join(parts)} cannot be read: that part of {path()}" if parts else str(path())
-    return f"{what} is damaged, and cannot be set aside there; it is left as it is"
-
-
-def _set_aside(parts: list[str]) -> str:
-    try:
-        aside = files.set_aside(path())
-    except OSError as error:
-        raise _NotWritableError(
-            f"progress cannot be saved: {path()} is damaged, and cannot be set aside: {error}"
-        ) from error
-    return f"the progress file could not be read; it was kept as {aside}, and a new one was begun"
-
-
-def _copy_aside(parts: list[str]) -> str:
-    what = " and ".join(parts)
-    try:
-        copy = files.copy_aside(path())
-    except OSError as error:
-        raise _NotWritableError(
-            f"{what} cannot be read: that part of {path()} is damaged, and the file cannot be copied: {error}"
-        ) from error
-    return f"{what} could not be read; the file was kept as {copy}, and that part was begun anew"
 
 
 def _store(content: dict[str, Any]) -> None:

@@ -11,7 +11,7 @@ import threading
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from functools import lru_cache, partial
+from functools import lru_cache
 from typing import Any
 
 import torch
@@ -135,10 +135,13 @@ def predict(step: TrainingStep) -> Footprint:
         return _sharing(step).of(predict(replace(step, ranks=1, stage="ddp")))
     with _explaining(step.subject):
         model = _built(step.subject, step.size)
-        with _mode_of(model):
+        tensors = [*model.parameters(), *model.buffers()]
+        with fake_mode_of(tensors) or fake_tensor.FakeTensorMode():
             inputs = step.subject.make_inputs(model, step.batch, step.size)
-        args, kwargs = ((), inputs) if isinstance(inputs, dict) else (_tuple(inputs), {})
-        return predict_memory(model, *args, **_options(step), **kwargs)
+        if isinstance(inputs, dict):
+            return predict_memory(model, **_options(step), **inputs)
+        args = inputs if isinstance(inputs, tuple) else (inputs,)
+        return predict_memory(model, *args, **_options(step))
 
 
 def largest_batch(
@@ -187,16 +190,15 @@ def own_subject(model: nn.Module, inputs: Any, name: str = "your model") -> Subj
     count = tensors[0].shape[0]
 
     def resized(_: nn.Module, batch: int, __: int) -> Any:
-        return tree_map_only(torch.Tensor, partial(_with_items, count, batch), inputs)
+        """Make tensors like these with ``batch`` items, where their first dimension counts items."""
+
+        def like(tensor: torch.Tensor) -> torch.Tensor:
+            shape = (batch, *tensor.shape[1:]) if tensor.shape[:1] == (count,) else tensor.shape
+            return torch.empty(shape, dtype=tensor.dtype)
+
+        return tree_map_only(torch.Tensor, like, inputs)
 
     return Subject(name, "items", count, 1, "", lambda _: fake, resized)
-
-
-def _with_items(before: int, batch: int, tensor: torch.Tensor) -> torch.Tensor:
-    """Return a tensor like this one with ``batch`` items, if its first dimension counts items."""
-    if not tensor.dim() or tensor.shape[0] != before:
-        return torch.empty(tensor.shape, dtype=tensor.dtype)
-    return torch.empty((batch, *tensor.shape[1:]), dtype=tensor.dtype)
 
 
 @contextmanager
@@ -232,16 +234,8 @@ def _built(subject: Subject, size: int) -> nn.Module:
         return subject.build(size)
 
 
-def _mode_of(model: nn.Module) -> fake_tensor.FakeTensorMode:
-    return fake_mode_of([*model.parameters(), *model.buffers()]) or fake_tensor.FakeTensorMode()
-
-
 def _options(step: TrainingStep) -> dict[str, Any]:
     return {"precision_name": step.precision, "optimizer": OPTIMIZERS[step.optimizer]}
-
-
-def _tuple(inputs: Any) -> tuple[Any, ...]:
-    return inputs if isinstance(inputs, tuple) else (inputs,)
 
 
 def of_workload(workload: Workload) -> Subject:
@@ -252,8 +246,12 @@ def of_workload(workload: Workload) -> Subject:
     def build(size: int) -> nn.Module:
         config = {**full.config, "image_size": size} if images else full.config
         with fake_tensors():
-            model = replace(workload, sizes={"full": replace(full, config=config)}).build()
-        _check_positions(workload.name, model, size)
+            model: Any = replace(workload, sizes={"full": replace(full, config=config)}).build()
+        most = getattr(model.config, "max_position_embeddings", size)
+        if size > most:
+            raise CannotTellError(
+                f"{workload.name} knows {most:,} positions, so its sequence length is at most that."
+            )
         return model
 
     return Subject(
@@ -267,57 +265,30 @@ def of_workload(workload: Workload) -> Subject:
     )
 
 
-def _check_positions(name: str, model: Any, size: int) -> None:
-    """Refuse a sequence longer than the model knows positions. Raises ``CannotTellError`` for it."""
-    most = getattr(model.config, "max_position_embeddings", size)
-    if size > most:
-        raise CannotTellError(f"{name} knows {most:,} positions, so its sequence length is at most that.")
+def _small(build: Callable[[], nn.Module], shape: Callable[[int, int], tuple[int, ...]]) -> dict[str, Any]:
+    """Return how a model of the lessons is made, and a batch for it."""
+    return {
+        "build": lambda _: on_fake_cpu(build(), ())[0],
+        "make_inputs": lambda _, batch, size: torch.empty(shape(batch, size)),
+    }
 
 
-def _small(
-    name: str, build: Callable[[], nn.Module], items: str, batch: int, size: int, size_name: str, shape: Any
-) -> Subject:
-    def built(_: int) -> nn.Module:
-        return on_fake_cpu(build(), ())[0]
-
-    def make_inputs(_: nn.Module, batch: int, size: int) -> torch.Tensor:
-        return torch.empty(shape(batch, size))
-
-    return Subject(name, items, batch, size, size_name, built, make_inputs)
-
-
+_LESSONS = (
+    Subject(
+        *("the lessons' perceptron", "images", 32, models.PIXELS, ""),
+        **_small(models.digits_classifier, lambda batch, pixels: (batch, pixels)),
+    ),
+    Subject(
+        *("the lessons' conv net", "images", 32, 8, "image side"),
+        **_small(models.convolutional_classifier, lambda batch, side: (batch, side**2)),
+    ),
+    Subject(
+        *("the lessons' transformer block", "sequences", 8, 64, "sequence length"),
+        **_small(models.transformer_block, lambda batch, length: (batch, length, 32)),
+    ),
+)
 SUBJECTS: Mapping[str, Subject] = {
-    subject.name: subject
-    for subject in (
-        *map(of_workload, WORKLOADS.values()),
-        _small(
-            "the lessons' perceptron",
-            models.digits_classifier,
-            "images",
-            32,
-            models.PIXELS,
-            "",
-            lambda batch, pixels: (batch, pixels),
-        ),
-        _small(
-            "the lessons' conv net",
-            models.convolutional_classifier,
-            "images",
-            32,
-            8,
-            "image side",
-            lambda batch, side: (batch, side**2),
-        ),
-        _small(
-            "the lessons' transformer block",
-            models.transformer_block,
-            "sequences",
-            8,
-            64,
-            "sequence length",
-            lambda batch, length: (batch, length, 32),
-        ),
-    )
+    subject.name: subject for subject in (*map(of_workload, WORKLOADS.values()), *_LESSONS)
 }
 
 
@@ -392,15 +363,11 @@ def sharing(model: nn.Module, ranks: int, stage: str, itemsize: int) -> Sharing:
     From stage 3 on parameters are gathered for computing, in ``itemsize`` bytes each: those of the largest
     block and of the next, which is fetched meanwhile, and those of no block, which stay.
     """
-    whole = parallel.memory_per_rank(model, 1, stage, "fp32")
     gathers = parallel.STAGES[stage] >= _GATHERS and ranks > 1
-    part = parallel.memory_per_rank(
-        model,
-        ranks,
-        stage,
-        "fp32",
-        gathered_parameters=_gathered(model) if gathers else 0,
-        gathered_itemsize=itemsize,
+    gathered = {"gathered_parameters": _gathered(model) if gathers else 0, "gathered_itemsize": itemsize}
+    whole, part = (
+        parallel.memory_per_rank(model, count, stage, "fp32", **sent)
+        for count, sent in ((1, {}), (ranks, gathered))
     )
     shares = {kind: part.held[what] / whole.held[what] for kind, what in _HELD.items()}
     return Sharing(shares, part.gathered, shares["optimizer state"])
@@ -410,9 +377,6 @@ def _gathered(model: nn.Module) -> int:
     """Return how many parameters FSDP2 holds whole at a time, sharded by blocks, as it usually is."""
     from amp_lessons.parallel.traffic import units_of  # it loads DTensor
 
-    blocks = [_count(model.get_submodule(name)) for name in units_of(model)]
-    return min(_count(model), _count(model) - sum(blocks) + 2 * max(blocks, default=0))
-
-
-def _count(module: nn.Module) -> int:
-    return sum(parameter.numel() for parameter in module.parameters())
+    units = (model, *map(model.get_submodule, units_of(model)))
+    whole, *blocks = (sum(parameter.numel() for parameter in unit.parameters()) for unit in units)
+    return min(whole, whole - sum(blocks) + 2 * max(blocks, default=0))

@@ -99,9 +99,18 @@ def measure(case: BenchCase, *, batch: int, device: torch.device, seconds: float
         result = replace(result, outcome="not supported", message=f"{error}")
     except Exception as error:
         outcome: Outcome = "out of memory" if is_out_of_memory(error) else "failed"
-        result = replace(result, outcome=outcome, message=_in_one_line(error))
+        first = next((line for line in str(error).splitlines() if line.strip()), "no message")
+        message = f"{type(error).__name__}: {first.strip()[:300]}"
+        result = replace(result, outcome=outcome, message=message)
     else:
-        result = _with_timing(replace(result, outcome="measured", peak_bytes=peak_bytes), timing)
+        result = replace(
+            result,
+            outcome="measured",
+            peak_bytes=peak_bytes,
+            samples_ms=timing.samples_ms,
+            first_call_ms=timing.first_call_ms,
+            calls_per_sample=timing.calls_per_sample,
+        )
     release_memory()  # not while the error is alive: its traceback holds the model
     return result
 
@@ -161,19 +170,5 @@ def _timed(case: BenchCase, batch: int, device: torch.device, seconds: float) ->
     return timing, measure_memory(model, precision_name=case.precision, **inputs).peak_bytes
 
 
-def _with_timing(result: Result, timing: Timing) -> Result:
-    return replace(
-        result,
-        samples_ms=timing.samples_ms,
-        first_call_ms=timing.first_call_ms,
-        calls_per_sample=timing.calls_per_sample,
-    )
-
-
 def _free(device: torch.device) -> str:
     return f"{memory(free_bytes(device))} are free on {device.type}"
-
-
-def _in_one_line(error: Exception) -> str:
-    first = next((line for line in str(error).splitlines() if line.strip()), "no message")
-    return f"{type(error).__name__}: {first.strip()[:300]}"

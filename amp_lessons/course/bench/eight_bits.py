@@ -48,14 +48,11 @@ def convert(model: nn.Module) -> int:
 
     Left alone are those with a side that is no multiple of 16, and classes derived from ``nn.Linear``.
     """
-    found = [layer for layer in model.modules() if type(layer) is nn.Linear and _fits(layer)]
+    linear = [layer for layer in model.modules() if type(layer) is nn.Linear]
+    found = [each for each in linear if each.in_features % _MULTIPLE == each.out_features % _MULTIPLE == 0]
     for layer in found:
         layer.__class__ = KernelLinear
     return len(found)
-
-
-def _fits(layer: nn.Linear) -> bool:
-    return layer.in_features % _MULTIPLE == layer.out_features % _MULTIPLE == 0
 
 
 class KernelLinear(nn.Linear):

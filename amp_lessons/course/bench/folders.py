@@ -37,8 +37,12 @@ def recordings(folder: Path | None = None) -> tuple[Recording, ...]:
     By default this learner's own come first, then those that the course comes with. Files that cannot be
     read, or have no results yet, are passed over.
     """
-    folders = (*_own(), shipped_folder()) if folder is None else (folder,)
-    return tuple(recording for each in folders for recording in _in_order(each))
+    if folder is not None:
+        return tuple(_in_order(folder))
+    own: list[Recording] = []
+    with suppress(progress.ProgressError):  # whatever writes there says it
+        own = _in_order(own_folder())
+    return (*own, *_in_order(shipped_folder()))
 
 
 def path_for(folder: Path, setup: Setup, preset: str) -> Path:
@@ -104,18 +108,10 @@ def _paths(folder: Path) -> list[Path]:
         return []
 
 
-def _own() -> tuple[Path, ...]:
-    try:
-        return (own_folder(),)
-    except progress.ProgressError:  # said by whatever writes there; what the course comes with is still shown
-        return ()
-
-
 def _in_order(folder: Path) -> list[Recording]:
+    def last(recording: Recording) -> str:
+        return max(result.measured_at for result in recording.results.values())
+
     found = [recording for _, recording in files(folder) if recording.results]
-    found.sort(key=_measured_at, reverse=True)
+    found.sort(key=last, reverse=True)
     return sorted(found, key=lambda recording: recording.setup.device_type != "cuda")
-
-
-def _measured_at(recording: Recording) -> str:
-    return max(result.measured_at for result in recording.results.values())

@@ -153,8 +153,13 @@ def read(path: Path) -> Recording:
             raise ValueError(f"format {content['format']} instead of {FORMAT}")
         results = [_result(entry) for entry in content["results"]]
         found = {result.key: result for result in results}
-        setup, preset = made(Setup, content["setup"]), str(content["preset"])
-        return Recording(setup, preset, found, _running(content.get("running")))
+        running = content.get("running")
+        return Recording(
+            made(Setup, content["setup"]),
+            str(content["preset"]),
+            found,
+            made(tuple[str, str, Mode], running) if running else None,
+        )
     except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         reason = f"{error} is missing" if isinstance(error, KeyError) else error
         raise UnreadableResultsError(f"{path} holds no readable results ({reason})") from error
@@ -198,12 +203,6 @@ def _result(entry: dict[str, Any]) -> Result:
     return result
 
 
-def _running(words: Any) -> Key | None:
-    if not words:
-        return None
-    return made(tuple[str, str, Mode], words)
-
-
 _HEADINGS = (
     "model",
     "mode",
@@ -219,26 +218,18 @@ _SMALL = "Small: a few layers of each kind, not the published models."
 
 
 def table(recording: Recording) -> str:
-    """Return all results of a recording as text, under its label."""
-    rows = [_cells(recording, result) for result in recording.results.values()]
-    notes = [f"{' '.join(r.key)}: {r.outcome}. {r.message}" for r in recording.results.values() if r.message]
-    return "\n".join(
-        [
-            f"{recording.provenance} ({recording.preset} size)",
-            _in_detail(recording),
-            "",
-            str(Table(_HEADINGS, rows, notes=notes)),
-        ]
-    )
+    """Return all results of a recording as text, under its label.
 
-
-def _in_detail(recording: Recording) -> str:
-    """Describe what else distinguishes setups, and what may be taken for something it is not."""
-    setup = recording.setup
+    Below that stands what else distinguishes setups, and what may be taken for something it is not.
+    """
+    setup, found = recording.setup, recording.results.values()
     cpu = [setup.cpu] if setup.cpu != setup.device else []
     libraries = [f"Python {setup.python}", f"transformers {setup.transformers}", setup.build]
-    words = ", ".join([*libraries, *cpu, f"threads: {setup.threads}"])
-    return f"{words}. {_SMALL}" if recording.preset == "small" else words
+    detail = ", ".join([*libraries, *cpu, f"threads: {setup.threads}"])
+    detail += f". {_SMALL}" if recording.preset == "small" else ""
+    notes = [f"{' '.join(each.key)}: {each.outcome}. {each.message}" for each in found if each.message]
+    rows = str(Table(_HEADINGS, [_cells(recording, each) for each in found], notes=notes))
+    return "\n".join([f"{recording.provenance} ({recording.preset} size)", detail, "", rows])
 
 
 def _cells(recording: Recording, result: Result) -> tuple[str, ...]:

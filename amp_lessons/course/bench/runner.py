@@ -78,10 +78,9 @@ def run_cases(
 
 def _interrupted(recording: Recording) -> Result:
     assert recording.running is not None
-    model, precision, mode = recording.running
     now = datetime.now(timezone.utc).isoformat(timespec="seconds")
     words = "the process ended while this ran, killed or out of main memory; --retry tries again"
-    return Result(model, precision, mode, "interrupted", 0, now, words)
+    return Result(*recording.running, "interrupted", 0, now, words)
 
 
 def _others(folder: Path, setup: Setup, preset: str) -> str:

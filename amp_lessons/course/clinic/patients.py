@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import random
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from importlib import import_module
 from typing import Any
+
+import torch
 
 from amp_lessons._base.text.nearest import did_you_mean
 from amp_lessons.course.exercises import shelf
@@ -17,37 +19,20 @@ from amp_lessons.course.exercises.patients.case import Case, Diagnosis, Observed
 class Patient:
     """Code that runs, and is wrong; ``seed`` picks its clothes, and the model and data that it runs on.
 
-    Seed 0 is the code in the lesson.
+    Seed 0 is the code in the lesson. The ``title`` is how it looks, not what it has; ``symptom`` is what
+    somebody would report, in one sentence. It is ``silent`` if nothing is raised, PyTorch does not warn, and
+    no loss becomes inf or NaN. ``seen_at`` says where somebody met this mistake: for after the diagnosis,
+    which it gives away. ``exercises.check`` takes the ``id``.
     """
 
-    exercise: Exercise = field(repr=False)
-    case: Case = field(repr=False)
+    id: str
+    title: str
+    silent: bool
+    symptom: str
+    seen_at: tuple[Sighting, ...]
+    exercise: Exercise
+    case: Case
     seed: int = 0
-
-    @property
-    def id(self) -> str:
-        """The exercise's id, for ``exercises.check``."""
-        return self.exercise.id
-
-    @property
-    def title(self) -> str:
-        """What the patient is called: by how it looks, not by what it has."""
-        return self.exercise.title
-
-    @property
-    def silent(self) -> bool:
-        """Whether nothing is raised, PyTorch does not warn, and no loss becomes inf or NaN."""
-        return self.case.silent
-
-    @property
-    def symptom(self) -> str:
-        """What a person would report, in one sentence."""
-        return self.case.symptom
-
-    @property
-    def seen_at(self) -> tuple[Sighting, ...]:
-        """Where somebody met this mistake: for after the diagnosis, which it gives away."""
-        return self.case.seen_at
 
     @property
     def diagnoses(self) -> tuple[Diagnosis, ...]:
@@ -79,9 +64,11 @@ class Patient:
     def observe(self, code: Any = None) -> Observed:
         """Run ``code``, or the broken code where there is none, and return what shows of it.
 
-        It takes seconds at most, and starts anew each time: the same code shows the same on one machine.
+        It takes seconds at most, and starts anew each time: the same code shows the same on one machine. The
+        random numbers stay those of whoever looks.
         """
-        return self.case.observe(self.broken if code is None else code, self.seed)
+        with torch.random.fork_rng(devices=[]):
+            return self.case.observe(self.broken if code is None else code, self.seed)
 
     def shows(self, observed: Observed) -> bool:
         """Whether a run shows the symptom: that of the broken code does, that of a mended one does not."""
@@ -101,7 +88,7 @@ class Patient:
 
 def patients(seed: int = 0) -> tuple[Patient, ...]:
     """Return all patients, in the order of the lesson."""
-    return tuple(_admitted(each, seed) for each in shelf.exercises() if each.is_patient)
+    return tuple(patient(each.id, seed) for each in shelf.exercises() if each.is_patient)
 
 
 def patient(id: str, seed: int = 0) -> Patient:
@@ -109,9 +96,5 @@ def patient(id: str, seed: int = 0) -> Patient:
     known = {each.id: each for each in shelf.exercises() if each.is_patient}
     if id not in known:
         raise ValueError(f"there is no patient {id!r}; {did_you_mean(id, known)}")
-    return _admitted(known[id], seed)
-
-
-def _admitted(exercise: Exercise, seed: int) -> Patient:
-    case = import_module(f"amp_lessons.course.exercises.{exercise.id}.patient").CASE
-    return Patient(exercise, case, seed)
+    case: Case = import_module(f"amp_lessons.course.exercises.{id}.patient").CASE
+    return Patient(id, known[id].title, case.silent, case.symptom, case.seen_at, known[id], case, seed)

@@ -21,9 +21,9 @@ from amp_lessons.audit.findings import todo
 from amp_lessons.course import exercises, progress
 from amp_lessons.course.exercises import Report
 from amp_lessons.course.exercises.own_code import same_code, source_of
-from amp_lessons.course.interview.code_tasks import CodeTask, Pointed, Review, task
+from amp_lessons.course.interview.code_tasks import CodeTask, Review, task
 from amp_lessons.course.interview.reporting import ToldInSections
-from amp_lessons.course.progress import ProgressError, Round, Try, utc_now
+from amp_lessons.course.progress import Round, Try, utc_now
 
 
 @dataclass
@@ -41,9 +41,9 @@ class CodeRound:
     def __post_init__(self) -> None:
         """Draw the task, start the clock, and go on where this round was left, if it was."""
         self.task: CodeTask = task(self.minutes, self.seed, self.task_id)
-        self.message = ""
         now = datetime.now(timezone.utc).isoformat(timespec="milliseconds")  # it names the round's file
-        left = self._read()
+        found = progress.try_reading()
+        self.message, left = found.message, found.rounds.get(self.key)
         self.resumed = left is not None and not left.ended_at
         self.kept = left if left is not None and self.resumed else Round(self.minutes, now)
         self._began = self.clock() - self.kept.seconds
@@ -87,10 +87,14 @@ class CodeRound:
         Everything that was pointed at before still counts. Raises ValueError for what cannot be read, and
         where there is nothing to review.
         """
-        review = self._review()
+        review = self.task.review
+        if review is None:
+            raise ValueError("only in a review bugs are pointed at; here the code is handed in")
         new = review.read(answer)
         said = (*review.read(self.kept.pointed), *new)
-        self._keep(replace(self.kept, pointed=_as_typed(said, review.causes)))
+        letters = {cause: letter for letter, cause in review.causes.items()}
+        typed = dict.fromkeys(f"{each.line} {letters[each.cause]}" for each in said)
+        self._keep(replace(self.kept, pointed=", ".join(typed)))
         judged = " ".join(f"Line {each.line}: {review.judged(each)}." for each in new)
         return f"{judged} {counted(len(review.found(said)), 'bug')} found so far."
 
@@ -156,11 +160,6 @@ class CodeRound:
         """How it went, so far."""
         return RoundReport(self.task, self.seed, replace(self.kept, seconds=self.used_s), self.message)
 
-    def _review(self) -> Review:
-        if self.task.review is None:
-            raise ValueError("only in a review bugs are pointed at; here the code is handed in")
-        return self.task.review
-
     def _try(self, passed: bool, said: str, source: str) -> None:
         tried = Try(self.used_s, passed, said)
         self._keep(replace(self.kept, tries=(*self.kept.tries, tried), source=source or self.kept.source))
@@ -168,28 +167,12 @@ class CodeRound:
     def _keep(self, kept: Round) -> None:
         """Keep it at once: a round that breaks off loses nothing. It goes on where that is impossible."""
         self.kept = replace(kept, seconds=self.used_s)
-        try:
-            said = progress.change(lambda mine: mine.keep_round(self.key, self.kept))
-        except ProgressError as error:
-            said = str(error)
-        self.message = said or self.message
-
-    def _read(self) -> Round | None:
-        try:
-            found = progress.read()
-        except ProgressError as error:
-            self.message = str(error)
-            return None
-        self.message = found.message
-        return found.rounds.get(self.key)
+        self.message = (
+            progress.try_changing(lambda mine: mine.keep_round(self.key, self.kept)) or self.message
+        )
 
 
 _AS_GIVEN = "this is still the code as it was given: change it, then hand it in again"
-
-
-def _as_typed(pointed: tuple[Pointed, ...], causes: dict[str, str]) -> str:
-    letters = {cause: letter for letter, cause in causes.items()}
-    return ", ".join(dict.fromkeys(f"{each.line} {letters[each.cause]}" for each in pointed))
 
 
 @dataclass(frozen=True, repr=False)
@@ -220,11 +203,13 @@ class RoundReport(ToldInSections):
     def all_sections(self) -> Iterator[Section]:
         """Yield how it went, what was found, what the check said, and where to read on."""
         tries = counted(len(self.kept.tries), "time")
-        yield Section("How it went", points=(self._time(), f"{tries} handed in", self._hints()))
+        hints = f"{counted(self.kept.hints, 'hint')} of {len(self.task.hints)}"
+        yield Section("How it went", points=(self._time(), f"{tries} handed in", hints))
         if self.task.review is not None:
             yield Section("The bugs", points=tuple(self._bugs()))
         if self.kept.tries:
-            yield Section("What the check said", points=tuple(map(_told, self.kept.tries)))
+            told = (f"after {_clock(each.seconds)}: {each.said}" for each in self.kept.tries)
+            yield Section("What the check said", points=tuple(told))
         if lesson := self.task.exercise.lesson:
             said = (
                 f"lesson {lesson} (`amp-lessons lab` opens the lessons); in a cell of any of them, "
@@ -243,9 +228,6 @@ class RoundReport(ToldInSections):
         over = self.kept.seconds - 60 * self.kept.minutes
         said = f"{_clock(self.kept.seconds)} of {self.kept.minutes} minutes"
         return f"{said}, {_clock(over)} too many" if over > 0 else said
-
-    def _hints(self) -> str:
-        return f"{counted(self.kept.hints, 'hint')} of {len(self.task.hints)}"
 
     def _bugs(self) -> Iterator[str]:
         """Yield what was found; all there was only once the round is over, for one that was left goes on."""
@@ -269,10 +251,6 @@ def _found(review: Review, kept: Round) -> list[str]:
     """Say where each bug is that was found, in the order of the lines."""
     found = review.by_line(review.found(review.read(kept.pointed)))
     return [f"{review.place(bug)}, {bug.cause}" for bug in found]
-
-
-def _told(each: Try) -> str:
-    return f"after {_clock(each.seconds)}: {each.said}"
 
 
 def _clock(seconds: float) -> str:

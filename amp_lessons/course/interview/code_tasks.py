@@ -177,9 +177,8 @@ def review(seed: int, number: int) -> Review:
 
 def _fits_beside(bug: Bug, chosen: list[Bug]) -> bool:
     """Whether a bug has another cause than those chosen, hides none of them, and fits into the same loop."""
-    for other in chosen:
-        if bug.cause == other.cause or bug.id in other.hides or other.id in bug.hides:
-            return False
+    if any(bug.cause == each.cause or bug.id in each.hides or each.id in bug.hides for each in chosen):
+        return False
     return broken(sorted([*chosen, bug], key=BUGS.index)) is not None
 
 
@@ -259,18 +258,9 @@ def minutes_for(id: str) -> int:
 
 def _task(exercise: Exercise, **other: Any) -> CodeTask:
     """Return what an exercise asks for, but for what is other here."""
-    asked = CodeTask(
-        exercise.id,
-        exercise.title,
-        exercise.task,
-        exercise.stub,
-        exercise.names,
-        exercise,
-        exercise.hints,
-        exercise.solution_source,
-        exercise.explanation,
-    )
-    return replace(asked, **other)
+    said = (exercise.id, exercise.title, exercise.task, exercise.stub, exercise.names)
+    good = (exercise.hints, exercise.solution_source, exercise.explanation)
+    return replace(CodeTask(*said, exercise, *good), **other)
 
 
 def _reviewing(drawn: Review) -> CodeTask:

@@ -154,12 +154,8 @@ class Deck:
     def waits(self, card: Card) -> dict[str, timedelta]:
         """Return after how long ``card`` would come back, by grade."""
         now = self._now()
-        found = {}
-        for grade in GRADES:
-            due = schedule.due_at([*card.reviews, Review(now.isoformat(), grade)])
-            assert due is not None
-            found[grade] = due - now
-        return found
+        due = {each: schedule.due_at([*card.reviews, Review(now.isoformat(), each)]) for each in GRADES}
+        return {grade: when - now for grade, when in due.items() if when}
 
     def __str__(self) -> str:
         due, new, cards = self.due(), self.new(), self.cards
@@ -186,5 +182,4 @@ def wait(time: timedelta) -> str:
     """Return a waiting time in words: ``1 minute``, ``6 hours``, ``11 days``."""
     seconds = max(60.0, time.total_seconds())
     size, unit = next((size, unit) for size, unit in _UNITS if seconds >= size)
-    count = round(seconds / size)
-    return counted(count, unit)
+    return counted(round(seconds / size), unit)

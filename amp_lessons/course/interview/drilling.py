@@ -27,11 +27,11 @@ _SUMS = ("softmax", "log_softmax", "layer_norm", "group_norm", "batch_norm", "su
 _LOSSES = ("mse_loss", "l1_loss", "nll_loss", "binary_cross_entropy")
 _OTHERS = ("exp", "log", "pow", "gelu", "relu", "sigmoid", "add", "dropout", "cat", "stack", "max_pool2d")
 _OPERATIONS = (*_PRODUCTS, *_SUMS, *_LOSSES, *_OTHERS)
-_ANSWERS = {
+_ANSWERS: dict[Policy | None, str] = {
     Policy.LOWER_PRECISION: "autocast's 16-bit dtype, also from fp32 inputs",
-    Policy.FP32: "fp32, also from 16-bit inputs",
-    Policy.FP32_SET_OPT_DTYPE: "fp32, also from 16-bit inputs",
-    Policy.FP32_APPEND_DTYPE: "fp32, also from 16-bit inputs",
+    **dict.fromkeys(
+        (Policy.FP32, Policy.FP32_SET_OPT_DTYPE, Policy.FP32_APPEND_DTYPE), "fp32, also from 16-bit inputs"
+    ),
     Policy.PROMOTE: "the widest dtype among its inputs",
     Policy.BANNED: "none: autocast refuses it with an error",
     None: "that of its inputs: autocast leaves it alone",
@@ -98,13 +98,9 @@ def _cast_of_small(target: FloatFormat, rng: random.Random) -> Drill:
     unit, factor = target.smallest_subnormal, rng.choice((0.25, 0.5, 0.75, 1.25, 1.5, 2.5, 2.75))
     became = represent(factor * unit, target)
     count, power = became.fields.value / unit, power_of_two(unit)
-    texts = [_times(each, power) for each in (count, factor, 1.0, 0.0, 2.0, 3.0)]
+    texts = [f"{each:g} × {power}" if each else "0" for each in (count, factor, 1.0, 0.0, 2.0, 3.0)]
     text = f"What does {factor:g} × {power} become in {target.name}?"
     return _made("cast", text, texts, _why_cast(became), rng)
-
-
-def _times(count: float, power: str) -> str:
-    return f"{count:g} × {power}" if count else "0"
 
 
 def _why_cast(became: Representation) -> str:
@@ -142,10 +138,8 @@ def _bytes(rng: random.Random) -> Drill:
         return _made("bytes", text, _memories(tensor.nbytes), why, rng)
     count = rng.choice((125, 350, 1300, 7000)) * 10**6
     held = parallel.memory_per_rank(count, 1, convention="fp32")
-    text = (
-        f"AdamW trains {count / 1e9:g} billion parameters under autocast. How much memory do weights, "
-        "gradients and moments take?"
-    )
+    text = f"AdamW trains {count / 1e9:g} billion parameters under autocast. "
+    text += "How much memory do weights, gradients and moments take?"
     parts = ", ".join(f"{nbytes // count} for {what}" for what, nbytes in held.held.items())
     why = f"{parts}: {held.bytes_per_parameter:g} bytes a parameter."
     return _made("bytes", text, _memories(held.total), why, rng)
@@ -173,10 +167,6 @@ def _made(kind: str, text: str, answers: list[str], why: str, rng: random.Random
     return Drill(kind, Question(f"drill.{kind}", text, tuple(rng.sample(choices, k=len(choices)))))
 
 
-_DRAWN: dict[str, Callable[[random.Random], Drill]] = {
-    "cast": _cast,
-    "dtype": _dtype,
-    "bytes": _bytes,
-    "curve": _curve,
-}
+_DRAWN: dict[str, Callable[[random.Random], Drill]]
+_DRAWN = {"cast": _cast, "dtype": _dtype, "bytes": _bytes, "curve": _curve}
 KINDS = tuple(_DRAWN)

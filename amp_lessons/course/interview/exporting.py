@@ -154,15 +154,10 @@ def _fields(of: Question, id: str, front: str, back: Markup, answer: str) -> tup
 
 def _row(of: Question) -> dict[str, str]:
     proof = of.proved
+    said = ("id", "topic", "level", "lesson", "question", "answer", "weak_answer")
     return {
-        "id": of.id,
-        "topic": of.topic,
-        "level": of.level,
-        "lesson": of.lesson,
-        "question": of.question,
-        "answer": of.answer,
+        **{name: getattr(of, name) for name in said},
         "points": "; ".join(of.points),
-        "weak_answer": of.weak_answer,
         "proof": proof.cell,
         "output": proof.output,
         "source": "; ".join(of.source),

@@ -14,7 +14,7 @@ from amp_lessons.course.interview.bank import LEVELS, Round, design, known
 from amp_lessons.course.interview.deck import suggested_grade
 from amp_lessons.course.interview.planning import QUESTION_MINUTES, Asked, another, follow_up, planned
 from amp_lessons.course.interview.reporting import MockReport, Turn
-from amp_lessons.course.progress import Learner, ProgressError
+from amp_lessons.course.progress import Learner
 
 
 def time_left(seconds: float) -> str:
@@ -115,7 +115,8 @@ class Interview(ABC):
         self.asked, self._coming, self._thread, self._turned = self._before.pop()
         self._ended, self.closed, turn = False, (), self.turns.pop()
         self._hand_ins = tuple(each for each in turn.hand_ins if not each.passed)
-        self._forget(turn)
+        if turn.asked.question_id:
+            self._change(lambda kept: kept.take_back(turn.asked.question_id))
         return True
 
     @property
@@ -124,8 +125,8 @@ class Interview(ABC):
         return self._another() is not None
 
     def _another(self) -> Asked | None:
-        done = self.asked is None and not self._ended
-        return self._drawn() if done and self.left_s >= 60 * QUESTION_MINUTES else None
+        """Draw a question beside the plan; there is none."""
+        return None
 
     def ask_another(self) -> None:
         """Ask one more question, beside the plan. Raises ValueError where ``has_another`` says no."""
@@ -133,10 +134,6 @@ class Interview(ABC):
         if drawn is None:
             raise ValueError("another question is asked after the last one, where five minutes are left")
         self.asked, self.closed = drawn, ()
-
-    def _drawn(self) -> Asked | None:
-        """Draw a question beside the plan; there is none."""
-        return None
 
     def end(self) -> MockReport:
         """End it here, and return the report; code that was handed in and did not pass stands in it.
@@ -193,17 +190,9 @@ class Interview(ABC):
             grade = suggested_grade(len(turn.covered), len(turn.asked.points))
             self._change(lambda kept: kept.review(turn.asked.question_id, grade, in_mock=True))
 
-    def _forget(self, turn: Turn) -> None:
-        if turn.asked.question_id:
-            self._change(lambda kept: kept.take_back(turn.asked.question_id))
-
     def _change(self, act: Callable[[Learner], None]) -> None:
         """Change the progress file, and note what is wrong with it."""
-        try:
-            said = progress.change(act)
-        except ProgressError as error:
-            said = str(error)
-        self.message = said or self.message
+        self.message = progress.try_changing(act) or self.message
 
 
 class Mock(Interview):
@@ -241,7 +230,9 @@ class Mock(Interview):
         known = {each.question_id for each in (*(turn.asked for turn in self.turns), *self._coming)}
         return follow_up(turn.asked, turn.covered, known, self.seed)
 
-    def _drawn(self) -> Asked | None:
+    def _another(self) -> Asked | None:
+        if self.asked or self._ended or self.left_s < 60 * QUESTION_MINUTES:
+            return None
         return another(self.level, [turn.asked for turn in self.turns], self.seed, self.topics)
 
 

@@ -7,7 +7,7 @@ import re
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import Literal, Protocol
+from typing import Any, Literal
 
 from amp_lessons.course import clinic, exercises
 from amp_lessons.course.exercises import Exercise
@@ -17,6 +17,7 @@ from amp_lessons.course.interview.bank import (
     TOPICS,
     FollowUp,
     Question,
+    Stage,
     follow_ups,
     in_words,
     known,
@@ -36,14 +37,6 @@ _SEEDS = 1000
 _REASON = re.compile(r"\b(?:because|since|so|therefore|hence)\b|:")
 
 
-class Answered(Protocol):
-    """What has a model answer; where a proof has to run for its numbers, it runs when that is read."""
-
-    @property
-    def answer(self) -> str:
-        """What a good candidate says."""
-
-
 @dataclass(frozen=True)
 class Asked:
     """One thing that the interviewer asks.
@@ -51,9 +44,8 @@ class Asked:
     ``points`` are what a good answer covers, ``answer`` is a model one, and ``question_id`` names the
     question of the bank that it is, if it is one. ``kind`` says how it is answered. ``minutes`` are planned
     for it: so much it weighs. What ``follows`` a question belongs to it; ``stub`` is code that is given,
-    ``solution`` good code for it;
-    ``stage`` says where in a round of system design this stands, and ``before`` is what holds from earlier
-    stages. ``left_out`` is the point of an answer that this asks about.
+    ``solution`` good code for it; ``stage`` says where in a round of system design this stands, and
+    ``before`` is what holds from earlier stages. ``left_out`` is the point of an answer that this asks about.
     """
 
     kind: Literal["question", "estimate", "code"]
@@ -65,7 +57,7 @@ class Asked:
     estimate: Estimate | None = field(default=None, repr=False)
     exercise: Exercise | None = field(default=None, repr=False)
     follows: str = ""
-    answered_by: Answered | None = field(default=None, repr=False)
+    answered_by: Question | FollowUp | Stage | Estimate | None = field(default=None, repr=False)
     minutes: int = ANSWER_MINUTES
     stub: str = field(default="", repr=False)
     solution: str = field(default="", repr=False)
@@ -146,7 +138,7 @@ def _questions(
     With ``again`` a topic gives more than one, until there are as many as are wanted.
     """
     spoken = [each for each in of_topics if not each.asks_for_a_number]
-    first = rng.choice([each for each in spoken if each.level == _below(level)] or spoken)
+    first = rng.choice([each for each in spoken if each.level == _suited(level)[1]] or spoken)
     others = _of_each_topic([each for each in spoken if each.topic != first.topic], level, rng)
     number = wanted - 1 - (wanted > 2)  # the first was one, and the estimate is another
     while again and len(others) < number:
@@ -164,14 +156,9 @@ def _questions(
             yield asked_question(rng.choice(fresh), seed=rng.randrange(_SEEDS))
 
 
-def _below(level: str) -> str:
-    """Return the level below, or the lowest."""
-    return LEVELS[max(0, LEVELS.index(level) - 1)]
-
-
 def _suited(level: str) -> tuple[str, str]:
-    """Return the levels of what suits somebody of ``level``: that one and the one below."""
-    return level, _below(level)
+    """Return the levels of what suits somebody of ``level``: that one and the one below, if there is one."""
+    return level, LEVELS[max(0, LEVELS.index(level) - 1)]
 
 
 def _of_each_topic(found: list[Question], level: str, rng: random.Random) -> list[Question]:
@@ -180,12 +167,8 @@ def _of_each_topic(found: list[Question], level: str, rng: random.Random) -> lis
     drawn = []
     for topic in rng.sample(topics, k=len(topics)):
         of_topic = [each for each in found if each.topic == topic]
-        fitting = next(
-            [each for each in of_topic if each.level == one]
-            for one in (*_suited(level), *LEVELS)
-            if any(each.level == one for each in of_topic)
-        )
-        drawn.append(rng.choice(fitting))
+        by_level = ([each for each in of_topic if each.level == one] for one in (*_suited(level), *LEVELS))
+        drawn.append(rng.choice(next(filter(None, by_level))))
     return drawn
 
 
@@ -263,14 +246,12 @@ def follow_up(asked: Asked, covered: tuple[int, ...], known: set[str], seed: int
     """
     if asked.follows or not asked.question_id or not covered:
         return None
-    missed = [point for i, point in enumerate(asked.points) if i not in covered]
-    return _why(missed[0], asked) if missed else _deeper(asked, known, seed)
-
-
-def _why(point: str, asked: Asked) -> Asked:
-    text = f"You left this out: “{point}”. Why is it so, and how would you check it?"
+    missed = next((point for i, point in enumerate(asked.points) if i not in covered), "")
+    if not missed:
+        return _deeper(asked, known, seed)
+    text = f"You left this out: “{missed}”. Why is it so, and how would you check it?"
     points = ("said why, with a mechanism", "said what one would run or look up to see it")
-    return _own(text, points, asked, asked.answered_by, left_out=point)
+    return _own(text, points, asked, asked.answered_by, left_out=missed)
 
 
 def _deeper(asked: Asked, known: set[str], seed: int) -> Asked:
@@ -290,9 +271,7 @@ def _deeper(asked: Asked, known: set[str], seed: int) -> Asked:
     return asked_question(each, of.id, rng.randrange(_SEEDS))
 
 
-def _own(
-    text: str, points: tuple[str, ...], of: Asked, answered_by: Answered | None, left_out: str = ""
-) -> Asked:
+def _own(text: str, points: tuple[str, ...], of: Asked, answered_by: Any, left_out: str = "") -> Asked:
     """Return what is asked about a question of the bank, whose answer says this too, and is none itself."""
     return Asked(
         "question",

@@ -173,7 +173,9 @@ class MockReport(ToldInSections):
     def _repeated(self, turn: Turn) -> str:
         """Name what is to be repeated, with its lesson, or a stage of a design; and what was left out."""
         asked = turn.asked
-        told = f"{'; '.join(self.left_out(turn))}{_last_check(turn)}"
+        last = turn.hand_ins[-1].findings if turn.hand_ins else ()
+        wrong = [f". The last check said: {finding.message}" for finding in last if not finding.ok]
+        told = "; ".join(self.left_out(turn)) + "".join(wrong[:1])
         if asked.stage:
             return f"{asked.topic}: {told}"
         what = (
@@ -192,15 +194,9 @@ def _weighed(turns: Iterable[Turn]) -> float:
     return sum(share * minutes for share, minutes in weights) / asked if asked else 0.0
 
 
-def _last_check(turn: Turn) -> str:
-    """Say what the check found wrong with the last code that was handed in."""
-    last = turn.hand_ins[-1].findings if turn.hand_ins else ()
-    wrong = [finding.message for finding in last if not finding.ok]
-    return f". The last check said: {wrong[0]}" if wrong else ""
-
-
 def _told(turn: Turn) -> str:
-    return f"{turn.asked.text}{_said(turn)} ({_came_to(turn)}, {_took(turn.seconds)})"
+    took = f"{turn.seconds:.0f} s" if turn.seconds < 100 else f"{turn.seconds / 60:.0f} min"
+    return f"{turn.asked.text}{_said(turn)} ({_came_to(turn)}, {took})"
 
 
 def _came_to(turn: Turn) -> str:
@@ -212,10 +208,6 @@ def _came_to(turn: Turn) -> str:
     failed = sum(not each.passed for each in turn.hand_ins)
     tries = counted(failed, "failed hand-in") if failed else "at the first hand-in"
     return f"{'passed' if turn.covered else 'not passed'}, {tries}"
-
-
-def _took(seconds: float) -> str:
-    return f"{seconds:.0f} s" if seconds < 100 else f"{seconds / 60:.0f} min"
 
 
 def _said(turn: Turn) -> str:

@@ -34,11 +34,9 @@ RUN: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
     "F.batch_norm": lambda x: F.batch_norm(x, torch.zeros(4), torch.ones(4), training=True),
     "SDPA": lambda x: F.scaled_dot_product_attention(x[None], x[None], x[None]),
 }
-_RESULTS = {
+_RESULTS: dict[Policy | None, str] = {
     Policy.LOWER_PRECISION: "16 bits",
-    Policy.FP32: "fp32",
-    Policy.FP32_SET_OPT_DTYPE: "fp32",
-    Policy.FP32_APPEND_DTYPE: "fp32",
+    **dict.fromkeys((Policy.FP32, Policy.FP32_SET_OPT_DTYPE, Policy.FP32_APPEND_DTYPE), "fp32"),
     Policy.PROMOTE: "widest input",
     Policy.BANNED: "refused",
     None: "as its inputs",
@@ -114,27 +112,21 @@ def _formats() -> Table:
     return Table.of(rows, "Formats: the exponent makes the range, the mantissa the precision")
 
 
-_DEVICES = (("cuda", "on CUDA"), ("cpu", "on a CPU"))
-
-
 def _rules() -> Table:
     rows = (
-        {
-            "result of": ", ".join((name, *others)),
-            "on CUDA": result_on("cuda", name),
-            "on a CPU": result_on("cpu", name),
-        }
+        (", ".join((name, *others)), *(result_on(device, name) for device in ("cuda", "cpu")))
         for name, others in OPERATIONS.items()
     )
     run = (
-        {"result of": f"{name}, of 16 bits", **{title: result_of_running(d, name) for d, title in _DEVICES}}
+        (f"{name}, of 16 bits", *(result_of_running(device, name) for device in ("cuda", "cpu")))
         for name in RUN
     )
-    return _noted(
-        Table.of((*rows, *run), "Autocast: the dtype of what comes out"),
+    notes = (
         "Batch norm keeps its statistics in fp32 and returns the dtype of its input.",
         "Inputs of several dtypes give the widest: cat and stack do on CUDA, too.",
     )
+    head = ("result of", "on CUDA", "on a CPU")
+    return Table(head, (*rows, *run), "Autocast: the dtype of what comes out", notes)
 
 
 def _cycle() -> Table:
@@ -148,10 +140,7 @@ def _cycle() -> Table:
         ("scaler.unscale_(optimizer)", "before clipping or logging"),
         ("clip_grad_norm_(parameters, 1.0)", "the norm of the true gradients"),
         ("scaler.step(optimizer)", "skipped at an inf or NaN"),
-        (
-            "scaler.update()",
-            f"x {down:g} if skipped, x {up:g} after {clean:,} in a row",
-        ),
+        ("scaler.update()", f"x {down:g} if skipped, x {up:g} after {clean:,} in a row"),
     )
     return Table(("a step in fp16", "what it does"), rows, "The cycle: in bf16 without the scaler")
 
@@ -236,28 +225,19 @@ def _rate(sheet: measure.DataSheet, precision: str) -> str:
 
 def _on_paper() -> Table:
     """Work out an example of each rule of thumb."""
-    n, d, gpus, share = 7e9, 1e12, 256, 0.4
-    days = 6 * n * d / (gpus * measure.GPUS["H100 SXM"].flop_per_s["bf16"] * share) / 86_400
+    n, d, gpus, share, h100 = 7e9, 1e12, 256, 0.4, measure.GPUS["H100 SXM"]
+    days = 6 * n * d / (gpus * h100.flop_per_s["bf16"] * share) / 86_400
+    trained = f"{n / 1e9:g}B, {d / 1e12:g}T tokens: {days:.0f} days, {gpus} H100s, {share:.0%}"
     part, factor = 0.6, 8
-    amdahl = 1 / (1 - part + part / factor)
+    amdahl = f"p {part:g}, s {factor}: {1 / (1 - part + part / factor):.2f} times as fast"
+    decoded = f"{n / 1e9:g}B bf16, H100: {2e3 * n / h100.bytes_per_s:.1f} ms a token"
     layers, heads, width = 32, 8, 128
+    cached = f"{layers}, {heads}, {width}, bf16: {2 * layers * heads * width * 2 / 1e3:.0f} kB a token"
     rows = (
-        (
-            "training",
-            "6 N D operations",
-            f"{n / 1e9:g}B, {d / 1e12:g}T tokens: {days:.0f} days, {gpus} H100s, {share:.0%}",
-        ),
-        ("Amdahl", "1 / (1 - p + p/s)", f"p {part:g}, s {factor}: {amdahl:.2f} times as fast"),
-        (
-            "decoding",
-            "weights / bandwidth",
-            f"{n / 1e9:g}B bf16, H100: {2e3 * n / measure.GPUS['H100 SXM'].bytes_per_s:.1f} ms a token",
-        ),
-        (
-            "KV cache",
-            "2 layers KV-heads width bytes",
-            f"{layers}, {heads}, {width}, bf16: {2 * layers * heads * width * 2 / 1e3:.0f} kB a token",
-        ),
+        ("training", "6 N D operations", trained),
+        ("Amdahl", "1 / (1 - p + p/s)", amdahl),
+        ("decoding", "weights / bandwidth", decoded),
+        ("KV cache", "2 layers KV-heads width bytes", cached),
     )
     return Table(("what", "rule", "example"), rows, "On paper: rules and an example of each")
 

@@ -58,10 +58,8 @@ def of_lesson(number: str) -> tuple[Question, ...]:
 @functools.cache
 def _by_lesson() -> dict[str, tuple[Question, ...]]:
     """Read every file; its name begins with its lesson's number."""
-    folder = resources.files(__name__)
-    files = sorted(
-        (path for path in folder.iterdir() if path.name.endswith(".json")), key=lambda path: path.name
-    )
+    found = (path for path in resources.files(__name__).iterdir() if path.name.endswith(".json"))
+    files = sorted(found, key=lambda path: path.name)
     return {path.name[:2]: tuple(map(_question, json.loads(path.read_text("utf-8")))) for path in files}
 
 

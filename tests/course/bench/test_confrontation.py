@@ -7,16 +7,13 @@ from types import SimpleNamespace
 import pytest
 
 from amp_lessons.course.bench import confront, confrontation
-from amp_lessons.course.bench.calculator import TrainingStep
 from tests.course.bench.test_results import _recording, _result
 
 pytestmark = pytest.mark.slow
 
 
-def test_a_claim_is_confronted_with_the_prediction_and_what_was_recorded(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    def predicted(step: TrainingStep) -> SimpleNamespace:
+def test_a_claim_is_confronted_with_the_prediction_and_what_was_recorded(monkeypatch):
+    def predicted(step):
         assert (step.subject.name, step.batch, step.size) == ("GPT-2", 8, 1024)
         assert step.optimizer == "AdamW"
         return SimpleNamespace(peak_bytes={"fp32": 1000, "fp16": 870}[step.precision])
@@ -36,7 +33,7 @@ def test_a_claim_is_confronted_with_the_prediction_and_what_was_recorded(
     assert (eager.mode, compiled.mode) == ("eager", "compiled")
 
 
-def test_the_prediction_needs_no_recording() -> None:
+def test_the_prediction_needs_no_recording():
     pytest.importorskip("transformers")
     row = confront("GPT-2", batch=1)
     assert row.measured == ()

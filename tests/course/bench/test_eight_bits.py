@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import pytest
 import torch
-from torch import Tensor, nn
+from torch import nn
 
 from amp_lessons import fp8
 from amp_lessons.course.bench import cases, eight_bits
-from amp_lessons.course.bench.cases import BenchCase, measure, predicted_bytes
-from amp_lessons.course.bench.workloads import WORKLOADS
+from amp_lessons.course.bench.cases import BenchCase, measure
 from amp_lessons.formats import relative_error
 from amp_lessons.measure import precisions_on
-from tests.course.bench.tiny import TinyModel, TinyWorkload
+from tests.course.bench.tiny import TinyModel, TinyWorkload, measured
 
 CPU = torch.device("cpu")
 needs_fp8 = pytest.mark.skipif(
@@ -23,42 +20,47 @@ needs_fp8 = pytest.mark.skipif(
 )
 
 
-def network(inputs: int = 48, outputs: int = 32) -> nn.Sequential:
+def network(inputs=48, outputs=32):
     torch.manual_seed(0)
     return nn.Sequential(nn.Linear(inputs, 64), nn.Tanh(), nn.Linear(64, outputs))
 
 
-def pass_through(model: nn.Module, device: str = "cpu", rows: int = 20) -> list[Tensor]:
+def pass_through(model, device="cpu", rows=20):
     """Return output, and gradients of input and parameters, of a pass under autocast."""
     x = torch.randn(rows, 3, 48, generator=torch.Generator().manual_seed(1)).to(device).requires_grad_()
     with torch.autocast(device, torch.bfloat16):
         output = model(x)
     output.float().square().mean().backward()
-    return [output.detach(), x.grad, *(parameter.grad for parameter in model.parameters())]  # type: ignore[list-item]
+    return [output.detach(), x.grad, *(parameter.grad for parameter in model.parameters())]
 
 
-def layer() -> nn.Sequential:
-    """Return one layer alone: behind two, a bf16 rounded elsewhere is another number in 8 bits."""
-    return network()[:1]
+def converted(model):
+    """Return a model and how many of its layers compute in 8 bits now."""
+    return model, eight_bits.convert(model)
+
+
+def one_layer(device="cpu"):
+    """Return one layer alone, ours and emulated: behind two, a bf16 rounded elsewhere is another number."""
+    ours, count = converted(network()[:1].to(device))
+    assert count == 1
+    return ours, fp8.convert(network()[:1].to(device), "tensorwise", keep=(), engine="emulated")
 
 
 @pytest.mark.parametrize("rows", [16, 20, 1])
-def test_its_layers_compute_what_the_recipe_of_that_name_does(rows: int) -> None:
-    ours, theirs = layer(), fp8.convert(layer(), "tensorwise", keep=(), engine="emulated")
-    assert eight_bits.convert(ours) == 1
-    for found, right in zip(pass_through(ours, rows=rows), pass_through(theirs, rows=rows), strict=True):
+def test_its_layers_compute_what_the_recipe_of_that_name_does(rows):
+    for found, right in zip(*(pass_through(each, rows=rows) for each in one_layer()), strict=True):
         assert (found.dtype, found.shape) == (right.dtype, right.shape)
         assert relative_error(found, right) < 2**-9
 
 
-def test_it_is_eight_bits_indeed() -> None:
-    ours = network()
-    eight_bits.convert(ours)
+def test_it_is_eight_bits_indeed_and_in_one_graph():
+    ours, _ = converted(network())
     errors = [relative_error(a, b) for a, b in zip(pass_through(ours), pass_through(network()), strict=True)]
     assert 0.01 < max(errors) < 0.1
+    assert torch._dynamo.explain(ours)(torch.randn(16, 48)).graph_break_count == 0
 
 
-def test_masters_stay_and_what_does_not_fit_is_left_alone() -> None:
+def test_masters_stay_and_what_does_not_fit_is_left_alone():
     model = network(outputs=10)
     before = model[0].weight
     assert eight_bits.convert(model) == 1
@@ -67,25 +69,19 @@ def test_masters_stay_and_what_does_not_fit_is_left_alone() -> None:
     assert eight_bits.convert(nn.Sequential(nn.Embedding(16, 16))) == 0
 
 
-def test_a_gradient_may_lie_in_memory_as_it_likes() -> None:
-    ours = layer()
-    eight_bits.convert(ours)
+def test_a_gradient_may_lie_in_memory_as_it_likes_and_be_zero():
+    ours, _ = one_layer()
     x = torch.randn(16, 48, requires_grad=True)
     expanded = torch.autograd.grad(ours(x).sum(), x)[0]
     turned = torch.autograd.grad(ours(x), x, torch.ones(64, 16).t().bfloat16())[0]
     assert torch.equal(expanded, turned)
+    zeros = torch.zeros(16, 48, requires_grad=True)
+    ours(zeros).sum().backward()
+    assert ours[0].weight.grad.abs().sum() == 0
+    assert zeros.grad.isfinite().all()
 
 
-def test_zeros_give_zeros() -> None:
-    layer = nn.Linear(16, 16, bias=False)
-    eight_bits.convert(layer)
-    x = torch.zeros(16, 16, requires_grad=True)
-    layer(x).sum().backward()
-    assert layer.weight.grad.abs().sum() == 0  # type: ignore[union-attr]
-    assert x.grad.isfinite().all()  # type: ignore[union-attr]
-
-
-def test_a_cpu_says_why_it_has_none() -> None:
+def test_a_cpu_says_why_it_has_none():
     assert eight_bits.precisions_on(CPU) == precisions_on(CPU)
     result = measure(BenchCase("BERT-Large", "fp8", "eager", "small"), batch=1, device=CPU, seconds=0.01)
     assert result.outcome == "not supported"
@@ -93,69 +89,48 @@ def test_a_cpu_says_why_it_has_none() -> None:
 
 
 @pytest.fixture
-def pretended(monkeypatch: pytest.MonkeyPatch) -> None:
+def pretended(monkeypatch, tiny):
     """A device that has kernels for FP8, slow as they are: the CPU."""
     monkeypatch.setattr(eight_bits, "refusal", lambda device: None)
-    monkeypatch.setitem(WORKLOADS, "Tiny", TinyWorkload())  # type: ignore[arg-type]
-    predicted_bytes.cache_clear()
-
-
-def _measure(mode: Any = "eager") -> Any:
-    return measure(BenchCase("Tiny", "fp8", mode, "small"), batch=8, device=CPU, seconds=0.01)
 
 
 @pytest.mark.usefixtures("pretended")
-def test_where_there_are_kernels_a_step_is_timed() -> None:
+def test_where_there_are_kernels_a_step_is_timed_unless_it_cannot_fit_in_bf16(monkeypatch):
     assert eight_bits.precisions_on(CPU)[-1] == "fp8"
-    result = _measure()
+    result = measured("fp8")
     assert (result.key, result.outcome, result.message) == (("Tiny", "fp8", "eager"), "measured", "")
     assert result.timing.median_ms > 0
     assert (result.peak_bytes, result.predicted_bytes) == (None, None)
+    monkeypatch.setattr(cases, "free_bytes", lambda device: 60_000)
+    assert measured("fp8").outcome == "does not fit"
 
 
 @pytest.mark.usefixtures("pretended")
-def test_what_is_compiled_is_the_converted_model(monkeypatch: pytest.MonkeyPatch) -> None:
-    compiled: list[Any] = []
+def test_what_is_compiled_is_the_converted_model(monkeypatch):
+    compiled = []
     monkeypatch.setattr(torch, "compile", lambda model: compiled.append(model) or model)
-    assert _measure("compiled").outcome == "measured"
+    assert measured("fp8", "compiled").outcome == "measured"
     assert type(compiled[0].layer) is eight_bits.KernelLinear
 
 
 @pytest.mark.usefixtures("pretended")
-def test_what_cannot_fit_in_bf16_is_not_tried(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(cases, "free_bytes", lambda device: 60_000)
-    assert _measure().outcome == "does not fit"
-
-
-@pytest.mark.usefixtures("pretended")
-def test_a_model_without_such_layers_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_model_without_such_layers_is_told(monkeypatch):
     class Odd(TinyModel):
-        def __init__(self) -> None:
+        def __init__(self):
             super().__init__(lambda: None)
             self.layer = nn.Linear(64, 63)
 
     monkeypatch.setattr(TinyWorkload, "build", lambda self, preset="full": Odd())
-    result = _measure()
-    assert (result.outcome, result.message) == (
-        "not supported",
-        "no layer is an nn.Linear whose sides are multiples of 16",
-    )
-
-
-def test_a_compiler_traces_its_layers_in_one_graph() -> None:
-    model = network()
-    eight_bits.convert(model)
-    explained = torch._dynamo.explain(model)(torch.randn(16, 48))
-    assert explained.graph_break_count == 0
+    result = measured("fp8")
+    no_layer = "no layer is an nn.Linear whose sides are multiples of 16"
+    assert (result.outcome, result.message) == ("not supported", no_layer)
 
 
 @pytest.mark.gpu
 @needs_fp8
 @pytest.mark.parametrize("rows", [16, 20])
-def test_a_gpu_computes_what_the_emulation_does(rows: int) -> None:
-    ours, theirs = layer().cuda(), fp8.convert(layer().cuda(), "tensorwise", keep=(), engine="emulated")
-    eight_bits.convert(ours)
-    made, right = (pass_through(each, "cuda", rows) for each in (ours, theirs))
+def test_a_gpu_computes_what_the_emulation_does(rows):
+    made, right = (pass_through(each, "cuda", rows) for each in one_layer("cuda"))
     assert all(relative_error(a, b) < 2**-7 for a, b in zip(made, right, strict=True))
 
 
@@ -163,7 +138,7 @@ def test_a_gpu_computes_what_the_emulation_does(rows: int) -> None:
 @needs_fp8
 @pytest.mark.timeout(600)
 @pytest.mark.parametrize("mode", ["eager", "compiled"])
-def test_a_gpu_is_benchmarked_in_fp8(mode: Any) -> None:
+def test_a_gpu_is_benchmarked_in_fp8(mode):
     pytest.importorskip("transformers")
     case = BenchCase("BERT-Large", "fp8", mode, "small")
     result = measure(case, batch=4, device=torch.device("cuda"), seconds=0.1)

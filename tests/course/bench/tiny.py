@@ -5,22 +5,22 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from types import SimpleNamespace
-from typing import Any
 
 import torch
 from torch import Tensor, nn
 
+from amp_lessons.course.bench.cases import BenchCase, measure
 from amp_lessons.course.bench.workloads import Size
 
 
 class TinyModel(nn.Module):
     """A linear layer that returns its loss as the models of transformers do."""
 
-    def __init__(self, trouble: Callable[[], None]) -> None:
+    def __init__(self, trouble):
         super().__init__()
         self.layer, self.trouble = nn.Linear(64, 64), trouble
 
-    def forward(self, x: Tensor) -> SimpleNamespace:
+    def forward(self, x):
         if type(self.layer.weight.data) is Tensor:  # predictions, on fake tensors, come through
             self.trouble()
         return SimpleNamespace(loss=self.layer(x).float().square().mean())
@@ -36,14 +36,20 @@ class TinyWorkload:
     claim: None = None
 
     @property
-    def sizes(self) -> dict[str, Size]:
+    def sizes(self):
         return dict.fromkeys(("full", "small"), Size(self.largest_batch, 64))
 
-    def size(self, preset: str) -> Size:
+    def size(self, preset):
         return self.sizes[preset]
 
-    def build(self, preset: str = "full") -> nn.Module:
+    def build(self, preset="full"):
         return TinyModel(self.trouble).train()
 
-    def batch(self, model: nn.Module, batch: int, preset: str = "full") -> dict[str, Any]:
+    def batch(self, model, batch, preset="full"):
         return {"x": torch.randn(batch, 64)}
+
+
+def measured(precision="fp32", mode="eager", batch=8, device="cpu"):
+    """Measure it, as the fixture ``tiny`` has put it into the catalogue."""
+    case = BenchCase("Tiny", precision, mode, "small")
+    return measure(case, batch=batch, device=torch.device(device), seconds=0.01)

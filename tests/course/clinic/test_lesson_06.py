@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 
 import pytest
@@ -13,52 +12,52 @@ from amp_lessons import autocast, clinic, models
 from amp_lessons.course.exercises.exercise import cell_id
 from amp_lessons.course.quizzes import question
 from tests.notebook_rules import source
-from tests.test_packaging import ROOT
+from tests.stored_lessons import cells
 
-CELLS = json.loads((ROOT / "notebooks" / "06_when_amp_breaks.ipynb").read_text("utf-8"))["cells"]
-IDS = [cell["id"] for cell in CELLS]
-VIEWS = ("loss_curves", "CurveQuiz")
+CELLS, IDS = list(cells("06").values()), list(cells("06"))
 NUMBERS = ("no", "one", "two", "three", "four")
 
 
-def test_every_patient_is_seen_before_its_card_its_code_and_its_check():
+def shown(view):
+    """The cells that show a view, and what comes after its name there."""
+    begins = f"views.{view}("
+    return [source(cell).removeprefix(begins) for cell in CELLS if source(cell).startswith(begins)]
+
+
+def cell(id):
+    return source(CELLS[IDS.index(id)])
+
+
+def test_patients_come_in_the_order_of_their_places_each_before_its_card_its_code_and_its_check():
+    assert shown("Patient") == [f'"{patient.id}")' for patient in clinic.patients()]
     for patient in clinic.patients():
-        (seen,) = (at for at, cell in enumerate(CELLS) if source(cell) == f'views.Patient("{patient.id}")')
+        (seen,) = (at for at, each in enumerate(CELLS) if source(each) == f'views.Patient("{patient.id}")')
         parts = [IDS.index(cell_id(patient.id, part)) for part in ("card", "stub", "check")]
         assert [seen, *parts] == sorted([seen, *parts]), patient.id
         assert parts[1] == parts[0] + 1, patient.id
 
 
-def test_patients_come_in_the_order_of_their_places():
-    shown = [source(cell).split('"')[1] for cell in CELLS if source(cell).startswith("views.Patient(")]
-    assert shown == [patient.id for patient in clinic.patients()]
-
-
 def test_as_many_are_silent_as_the_question_says():
-    patients = clinic.patients()
-    heard = sum(not patient.silent for patient in patients)
-    asked = question("breaks.silent")
+    patients, asked = clinic.patients(), question("breaks.silent")
     assert len(patients) == 14
     assert "fourteen" in asked.text
-    assert NUMBERS[heard] in asked.answer.text.lower().split()
+    heard = NUMBERS[sum(not patient.silent for patient in patients)]
+    assert heard in asked.answer.text.lower().split()
 
 
 def test_the_words_count_the_patients_and_exercises_of_the_core():
-    core = [source(cell) for cell in CELLS[: IDS.index("deeper")]]
-    diagnosed = sum(each.startswith("views.Patient(") for each in core)
-    mended = sum(each.startswith("views.ExerciseCard(") for each in core)
-    assert (diagnosed, mended) == (4, 3)
+    core = [source(each).partition("(")[0] for each in CELLS[: IDS.index("deeper")]]
+    assert (core.count("views.Patient"), core.count("views.ExerciseCard")) == (4, 3)
     assert "for the core, 3 exercises included" in source(CELLS[0])
     assert "ten more patients" in source(CELLS[0])
-    assert "four of them in its core" in source(CELLS[IDS.index("silent")])
+    assert "four of them in its core" in cell("silent")
 
 
 def test_a_patient_that_is_named_by_its_number_is_the_one_that_is_meant():
     named = {
         (number, each): clinic.patients()[int(each) - 1].id
         for number in ("06", "07")
-        for path in (ROOT / "notebooks").glob(f"{number}_*.ipynb")
-        for cell in json.loads(path.read_text("utf-8"))["cells"]
+        for cell in cells(number).values()
         if cell["cell_type"] == "markdown"
         for each in re.findall(r"patient (\d+)", source(cell))
     }
@@ -89,7 +88,7 @@ def test_adam_hides_clipping_before_unscaling_in_a_small_model_and_shows_it_in_a
     assert small > 5 * wide
     for found, most in ((small, of_small), (wide, of_wide)):
         assert found <= most
-    said = source(CELLS[IDS.index("heal-standstill-adam-why")])
+    said = cell("heal-standstill-adam-why")
     assert "1.5·10⁻⁵/√n" in said
     assert float(f"{1 / 65536:.1e}") == 1.5e-5
     times = [1 + 1e-8 * 65536 * n**0.5 for n in (10**8, 5 * 10**9)]
@@ -107,7 +106,7 @@ def test_nan_leaves_a_running_mean_only_by_reset_running_stats():
     for _ in range(100):
         norm(good)
     assert torch.allclose(norm.running_mean, good.mean(0), rtol=0.01)
-    assert "`reset_running_stats()`" in source(CELLS[IDS.index("heal-nan-in-tests-why")])
+    assert "`reset_running_stats()`" in cell("heal-nan-in-tests-why")
 
 
 @pytest.mark.parametrize(("device_type", "casts_first"), [("cpu", True), ("cuda", False)])
@@ -126,23 +125,20 @@ def test_where_autocast_casts_the_outputs_before_the_loss(device_type, casts_fir
     assert off < 0.08
 
 
-def test_all_curves_are_shown_and_asked_and_the_healthy_ones_counted():
-    shown = {
-        name: [source(cell) for cell in CELLS if source(cell).startswith(f"views.{name}(")] for name in VIEWS
-    }
-    for name in VIEWS:
-        assert shown[name] == [f"views.{name}(range(1, 7))", f"views.{name}(range(7, 13))"]
+@pytest.mark.parametrize("view", ["loss_curves", "CurveQuiz"])
+def test_all_curves_are_shown_and_asked_and_the_healthy_ones_counted(view):
+    assert shown(view) == ["range(1, 7))", "range(7, 13))"]
     healthy = [question(f"curves.{each}").answer.text.startswith("Healthy") for each in clinic.LOSS_CURVES]
     assert (sum(healthy[:6]), sum(healthy[6:])) == (1, 2)
-    assert "In one of them nothing at all is wrong" in source(CELLS[IDS.index("curves")])
-    assert "In two of these six trainings nothing" in source(CELLS[IDS.index("deeper-curves")])
+    assert "In one of them nothing at all is wrong" in cell("curves")
+    assert "In two of these six trainings nothing" in cell("deeper-curves")
 
 
 def test_curves_that_are_said_to_look_alike_do():
     names = [clinic.LOSS_CURVES[number - 1] for number in (2, 5)]
-    assert "Curves 2 and 5 have the same shape" in source(CELLS[IDS.index("curves-why")])
+    assert "Curves 2 and 5 have the same shape" in cell("curves-why")
     assert names == ["one_autocast", "infinite_gradient"]
-    assert "Curves 7, 9 and 10 look alike" in source(CELLS[IDS.index("more-curves-why")])
+    assert "Curves 7, 9 and 10 look alike" in cell("more-curves-why")
     for number in (7, 9, 10):
         losses = clinic.loss_curve(clinic.LOSS_CURVES[number - 1]).losses
         assert losses[-1] < 0.3 * losses[0]

@@ -13,13 +13,7 @@ from amp_lessons import clinic, exercises
 from amp_lessons.course.exercises import shelf
 from amp_lessons.course.exercises.heal_frozen_weights import check as frozen_weights
 from amp_lessons.course.exercises.heal_left_behind import check as left_behind
-from tests.course.exercises.verdicts import (
-    assert_right,
-    assert_wrong,
-    cases,
-    lesson_of,
-    tables,
-)
+from tests.course.exercises.verdicts import assert_right, assert_wrong, cases, lesson_of, tables
 
 TABLES = [table for table in tables() if lesson_of(table) == "06"]
 
@@ -60,9 +54,7 @@ def test_the_norm_keeps_its_cards_promise_of_eps(dtype, exponent):
     wide = x.double().numpy()
     right = wide / np.sqrt((wide**2).mean(-1, keepdims=True) + 10.0**exponent)
     tolerance = {torch.float16: 2e-3, torch.bfloat16: 2e-2, torch.float32: 1e-5}[dtype]
-    assert tolerance >= 4 * torch.finfo(dtype).eps / 2, (
-        "as the card says: half a spacing is what rounding costs"
-    )
+    assert tolerance >= 4 * torch.finfo(dtype).eps / 2, "as the card says: rounding costs half a spacing"
     off = np.abs(normalised.double().numpy() - right)
     assert (off <= tolerance * np.abs(right).max(-1, keepdims=True)).all()
 
@@ -79,9 +71,8 @@ def test_cards_say_how_far_weights_may_move_and_do():
 
 def test_a_far_position_and_its_cosine_are_those_that_bf16_has():
     seen = " ".join(each.told for each in clinic.patient("heal_lost_order").seen_at)
-    told = re.search(
-        r"Position ([\d,]+) becomes ([\d,]+) in bf16, and its cosine (\S+) instead of (\S+)[.]", seen
-    )
-    exact, rounded = (int(each.replace(",", "")) for each in told.groups()[:2])
+    told = r"Position ([\d,]+) becomes ([\d,]+) in bf16, and its cosine (\S+) instead of (\S+)[.]"
+    *places, wrong, right = re.search(told, seen).groups()
+    exact, rounded = (int(each.replace(",", "")) for each in places)
     assert torch.tensor(float(exact)).bfloat16() == rounded
-    assert [f"{math.cos(each):.2f}" for each in (rounded, exact)] == [*told.groups()[2:]]
+    assert [f"{math.cos(each):.2f}" for each in (rounded, exact)] == [wrong, right]

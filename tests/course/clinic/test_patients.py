@@ -28,15 +28,6 @@ VARIANTS = pytest.mark.parametrize(
 )
 
 
-@pytest.fixture(autouse=True)
-def _one_thread():
-    """Tiny tensors: beside other test processes a pool of threads only waits."""
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(threads)
-
-
 @VARIANTS
 def test_the_broken_code_shows_the_symptom_and_the_mended_does_not(patient):
     assert patient.shows(patient.observe())
@@ -47,8 +38,7 @@ def test_the_broken_code_shows_the_symptom_and_the_mended_does_not(patient):
 @pytest.mark.few(3)
 def test_the_broken_code_is_rejected_for_what_it_has_and_the_mended_passes(patient):
     rejected = exercises.check(patient.id, patient.broken)
-    assert rejected.status == "not passed"
-    assert rejected.findings[0].code == patient.case.code
+    assert (rejected.status, rejected.findings[0].code) == ("not passed", patient.case.code)
     healed = exercises.check(patient.id, patient.mended)
     assert healed.passed, healed
     assert all(finding.kind == "passed" for finding in healed.findings), healed
@@ -71,29 +61,7 @@ PAIRS = [
 def test_no_other_patients_diagnosis_fits_better(one, other):
     """Asked of another patient's code, a check names what that one has."""
     report = exercises.check(one.id, other.broken)
-    assert report.findings[0].code == other.case.code
-    assert one.case.code != other.case.code
-
-
-@EACH
-def test_the_lesson_shows_the_first_variant(patient):
-    assert patient.source == shelf.find(patient.id).stub
-    assert patient.mended_source == shelf.find(patient.id).solution_source
-
-
-@EACH
-def test_variants_differ_and_the_same_seed_is_the_same(patient):
-    sources = {clinic.patient(patient.id, seed).source for seed in SEEDS}
-    assert len(sources) == len(SEEDS)
-    assert clinic.patient(patient.id, 3).source == clinic.patient(patient.id, 3).source
-    for source in sources:
-        assert max(map(len, source.splitlines())) <= 110
-
-
-@VARIANTS
-def test_what_is_exchanged_is_not_the_mistake(patient):
-    """Broken and mended code of a variant differ by as many lines as those of the lesson do."""
-    assert differing(patient) == differing(clinic.patient(patient.id))
+    assert report.findings[0].code == other.case.code != one.case.code
 
 
 def differing(patient):
@@ -102,28 +70,30 @@ def differing(patient):
 
 
 @EACH
-def test_one_of_four_or_five_diagnoses_is_right(patient):
-    assert len(patient.diagnoses) in (4, 5)
-    assert sum(diagnosis.right for diagnosis in patient.diagnoses) == 1
-    for diagnosis in patient.diagnoses:
-        assert len(diagnosis.because.split()) >= 6, diagnosis
-    orders = {
-        [each.right for each in clinic.patient(patient.id, seed).diagnoses].index(True) for seed in range(20)
-    }
-    assert len(orders) > 2, "its place must not give the right one away"
+def test_the_lesson_shows_the_first_variant_and_the_others_differ_by_no_more_than_clothes(patient):
+    exercise = shelf.find(patient.id)
+    assert (patient.source, patient.mended_source) == (exercise.stub, exercise.solution_source)
+    variants = [clinic.patient(patient.id, seed) for seed in SEEDS]
+    assert len({each.source for each in variants}) == len(SEEDS)
+    for each in variants:
+        assert clinic.patient(patient.id, each.seed).source == each.source
+        assert differing(each) == differing(patient), "what is exchanged is not the mistake"
+        assert max(map(len, each.source.splitlines())) <= 110
 
 
 @EACH
-def test_the_symptom_is_one_sentence_and_no_diagnosis(patient):
+def test_what_is_said_of_it_is_whole_and_no_diagnosis(patient):
+    assert len(patient.diagnoses) in (4, 5)
+    assert sum(diagnosis.right for diagnosis in patient.diagnoses) == 1
+    assert all(len(diagnosis.because.split()) >= 6 for diagnosis in patient.diagnoses)
+    drawn = (clinic.patient(patient.id, seed).diagnoses for seed in range(20))
+    places = {[each.right for each in diagnoses].index(True) for diagnoses in drawn}
+    assert len(places) > 2, "its place must not give the right one away"
     assert 10 <= len(patient.symptom.split()) <= 40
     assert patient.symptom.endswith(".")
     said = patient.symptom + patient.title + patient.id
     assert not {"unscale", "scaler", "autocast", "state_dict", "skipp"} & set(said.lower().split())
-
-
-@EACH
-def test_somebody_met_it(patient):
-    assert patient.seen_at
+    assert patient.seen_at, "somebody met it"
     for sighting in patient.seen_at:
         assert sighting.url.startswith("https://")
         assert len(sighting.told.split()) >= 5
@@ -132,29 +102,22 @@ def test_somebody_met_it(patient):
 @EACH
 def test_no_hint_hands_over_a_line_of_the_cure(patient):
     cure = set(patient.mended_source.splitlines()) - set(patient.source.splitlines())
-    for hint in patient.exercise.hints:
-        words = " ".join(hint.split())
+    for words in (" ".join(hint.split()) for hint in patient.exercise.hints):
         assert not [line for line in cure if "(" in line and line.strip().rstrip(":") in words]
 
 
 @EACH
-def test_a_run_reads_as_text_and_says_nothing_of_the_cause(patient):
+def test_a_run_reads_as_text_says_nothing_of_the_cause_and_leaves_the_random_numbers_alone(patient):
+    before = torch.get_rng_state()
     observed = patient.observe()
+    assert torch.equal(torch.get_rng_state(), before)
     for text in (str(observed), *observed._repr_mimebundle_().values()):
         assert not [word for word in ("unscale", "autocast", "scaler", "skip") if word in text.lower()], text
     with pytest.raises(KeyError):
         observed.curve("what nobody watched")
 
 
-def test_observing_leaves_the_random_numbers_alone():
-    torch.manual_seed(7)
-    expected = torch.rand(3)
-    torch.manual_seed(7)
-    PATIENTS[0].observe()
-    assert torch.equal(torch.rand(3), expected)
-
-
-def test_an_unknown_patient_is_answered_with_those_there_are():
-    for wrong in ("heal_standstil", "train_with_amp"):
-        with pytest.raises(ValueError, match=r"there is no patient .*heal_"):
-            clinic.patient(wrong)
+@pytest.mark.parametrize("wrong", ["heal_standstil", "train_with_amp"])
+def test_an_unknown_patient_is_answered_with_those_there_are(wrong):
+    with pytest.raises(ValueError, match=r"there is no patient .*heal_"):
+        clinic.patient(wrong)

@@ -66,17 +66,12 @@ def numbers_typed(template):
     return re.findall(r"\d+", prose) + NUMBER_WORDS.findall(prose)
 
 
-def asked(text):
-    return "?" in text or text.endswith(".")
-
-
 @pytest.mark.parametrize("topic", interview.TOPICS)
 def test_each_question_of_a_topic_is_whole_and_no_number_is_typed_into_it(topic):
     for question in (each for each in QUESTIONS if each.topic == topic):
-        id = question.id
+        id, follow_ups = question.id, interview.follow_ups(question.id)
         assert question.level in interview.LEVELS, id
         assert all(getattr(question, name).strip() for name in PROSE), id
-        assert asked(question.question_template), id
         assert numbers_typed(question.answer_template) == [], id
         assert bool(placeholders(question.question_template)) == question.asks_for_a_number, id
         for some in (question.points, question.wrong_beliefs, question.source):
@@ -84,10 +79,10 @@ def test_each_question_of_a_topic_is_whole_and_no_number_is_typed_into_it(topic)
             assert all(isinstance(text, str) and text.strip() for text in some), id
         assert 2 <= len(question.points) <= 4, id
         assert any("https://" in source for source in question.source), id
-        assert question.follow_ups, id
-        for follow_up in interview.follow_ups(id):
-            assert follow_up != question, id
-            assert asked(follow_up.question), id
+        assert follow_ups, id
+        assert question not in follow_ups, id
+        for text in (question.question_template, *(each.question for each in follow_ups)):
+            assert "?" in text or text.endswith("."), id
 
 
 def test_a_typed_number_would_be_seen():

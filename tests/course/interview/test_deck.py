@@ -9,28 +9,25 @@ import pytest
 from amp_lessons import interview
 from amp_lessons.course import progress
 from amp_lessons.course.interview.deck import Deck, suggested_grade, wait
-from tests.course.interview.test_mock import Clock
 from tests.course.keep import keep
 
 START = datetime(2026, 3, 2, 9, 0, tzinfo=timezone.utc)
 
 
 @pytest.fixture
-def clock():
-    clock = Clock()
+def deck(clock):
     clock.at = START
-    return clock
+    return Deck(now=clock)
 
 
-def test_every_question_is_a_card_and_the_easy_ones_come_first(clock):
-    deck = Deck(now=clock)
+def test_every_question_is_a_card_and_the_easy_ones_come_first(deck):
     assert {card.id for card in deck.cards} == {question.id for question in interview.QUESTIONS}
     assert deck.next().question.level == "entry"
     assert deck.due() == ()
+    assert str(deck) == f"{len(deck.cards)} cards: 0 to repeat now, 10 new ones for today"
 
 
-def test_a_card_known_well_comes_back_as_fsrs_plans_it(clock):
-    deck = Deck(now=clock)
+def test_a_card_known_well_comes_back_as_fsrs_plans_it(deck, clock):
     first = deck.next().id
     for days in (0, 2, 11, 46):  # its published intervals
         graded = deck.grade(first, "good")
@@ -40,18 +37,16 @@ def test_a_card_known_well_comes_back_as_fsrs_plans_it(clock):
         assert deck.next().id == first
 
 
-def test_what_is_forgotten_comes_back_within_minutes_and_before_anything_new(clock):
-    deck = Deck(now=clock)
+def test_what_is_forgotten_comes_back_within_minutes_and_before_anything_new(deck, clock):
     first = deck.next().id
     deck.grade(first, "again")
     assert deck.next().id != first
+    assert str(deck).endswith("0 to repeat now, 9 new ones for today; the next comes back in 1 minute")
     clock.at += timedelta(minutes=2)
-    assert deck.next().id == first
-    assert deck.due()[0].id == first
+    assert deck.next().id == deck.due()[0].id == first
 
 
-def test_the_longest_overdue_comes_first(clock):
-    deck = Deck(now=clock)
+def test_the_longest_overdue_comes_first(deck, clock):
     early, late = (card.id for card in deck.new()[:2])
     deck.grade(late, "easy")
     clock.at += timedelta(days=1)
@@ -61,6 +56,7 @@ def test_the_longest_overdue_comes_first(clock):
 
 
 def test_a_day_has_room_for_so_many_new_cards(clock):
+    clock.at = START
     deck = Deck(now=clock, new_a_day=2)
     while card := deck.next():
         deck.grade(card.id, "easy")
@@ -69,20 +65,26 @@ def test_a_day_has_room_for_so_many_new_cards(clock):
     assert len(deck.new()) == 2
 
 
-def test_a_deck_of_one_topic_level_or_lesson(clock):
-    asked = [card.question for card in Deck("loss_scaling", ["senior"], now=clock).cards]
+def test_a_deck_of_one_topic_level_or_lesson():
+    asked = [card.question for card in Deck("loss_scaling", ["senior"]).cards]
     assert {(each.topic, each.level) for each in asked} == {("loss_scaling", "senior")}
-    assert {card.question.lesson for card in Deck(lessons="03", now=clock).cards} == {"03"}
-    with pytest.raises(ValueError, match="no lesson with questions '3'; did you mean 03"):
-        Deck(lessons="3")
-    with pytest.raises(ValueError, match="no topic 'loss_skaling'; did you mean loss_scaling"):
-        Deck(["loss_skaling"])
-    with pytest.raises(ValueError, match="no level 'junior'"):
-        Deck(levels="junior")
+    assert {card.question.lesson for card in Deck(lessons="03").cards} == {"03"}
 
 
-def test_a_question_for_a_number_draws_another_each_time(clock):
-    deck = Deck(now=clock)
+@pytest.mark.parametrize(
+    ("chosen", "said"),
+    [
+        ({"lessons": "3"}, "no lesson with questions '3'; did you mean 03"),
+        ({"topics": ["loss_skaling"]}, "no topic 'loss_skaling'; did you mean loss_scaling"),
+        ({"levels": "junior"}, "no level 'junior'"),
+    ],
+)
+def test_a_deck_of_what_is_not_there_is_refused(chosen, said):
+    with pytest.raises(ValueError, match=said):
+        Deck(**chosen)
+
+
+def test_a_question_for_a_number_draws_another_each_time(deck):
     drawn = set()
     for _ in range(6):
         card = deck.card("estimation.training_state")
@@ -93,16 +95,14 @@ def test_a_question_for_a_number_draws_another_each_time(clock):
     assert len(drawn) > 1
 
 
-def test_the_waits_are_those_that_grading_leads_to(clock):
-    deck = Deck(now=clock)
+def test_the_waits_are_those_that_grading_leads_to(deck, clock):
     card = deck.next()
     for grade, waits in deck.waits(card).items():
         keep("forget")
         assert deck.grade(card.id, grade).due_at - clock.at == waits
 
 
-def test_a_grade_or_card_that_is_none_is_refused_and_nothing_is_kept(clock):
-    deck = Deck(now=clock)
+def test_a_grade_or_card_that_is_none_is_refused_and_nothing_is_kept(deck):
     with pytest.raises(ValueError, match="a grade is one of"):
         deck.grade("loss_scaling.why", "perfect")
     with pytest.raises(KeyError, match=r"did you mean loss_scaling\.why"):
@@ -110,26 +110,9 @@ def test_a_grade_or_card_that_is_none_is_refused_and_nothing_is_kept(clock):
     assert progress.read().reviews == {}
 
 
-def test_two_learners_have_decks_of_their_own(clock, monkeypatch, tmp_path):
-    deck = Deck(now=clock)
-    first = deck.next().id
-    deck.grade(first, "easy")
-    monkeypatch.setenv("AMP_LESSONS_HOME", str(tmp_path / "another"))
-    assert deck.next().id == first
-    assert not deck.card(first).reviews
-
-
-def test_a_deck_says_how_much_there_is(clock):
-    deck = Deck(now=clock)
-    assert str(deck) == f"{len(interview.QUESTIONS)} cards: 0 to repeat now, 10 new ones for today"
-    deck.grade(deck.next().id, "good")
-    assert str(deck).endswith("0 to repeat now, 9 new ones for today; the next comes back in 10 minutes")
-
-
-def test_damage_is_told(clock, progress_home):
+def test_damage_is_told(deck, progress_home):
     progress_home.mkdir()
     progress.path().write_text("{")
-    deck = Deck(now=clock)
     assert deck.next() is not None
     assert "progress.damaged-" in deck.message
 
@@ -140,13 +123,7 @@ def test_the_rubric_suggests_a_grade(covered, grade):
 
 
 @pytest.mark.parametrize(
-    ("time", "words"),
-    [
-        (timedelta(0), "1 minute"),
-        (timedelta(minutes=10), "10 minutes"),
-        (timedelta(hours=1), "1 hour"),
-        (timedelta(days=11), "11 days"),
-    ],
+    ("minutes", "words"), [(0, "1 minute"), (10, "10 minutes"), (60, "1 hour"), (11 * 24 * 60, "11 days")]
 )
-def test_waits_in_words(time, words):
-    assert wait(time) == words
+def test_waits_in_words(minutes, words):
+    assert wait(timedelta(minutes=minutes)) == words

@@ -16,24 +16,16 @@ from amp_lessons import interview
 from amp_lessons._base.text import prose
 from amp_lessons.course.interview import exporting
 
-CHOSEN = [
-    interview.question(id)
-    for id in (
-        "loss_scaling.why",
-        "loss_scaling.two_optimizers",
-        "many_gpus.bf16_reduce",
-        "estimation.ridge_size",
-    )
-]
+IDS = ("loss_scaling.why", "loss_scaling.two_optimizers", "many_gpus.bf16_reduce", "estimation.ridge_size")
+CHOSEN = list(map(interview.question, IDS))
 
 
 def test_csv_holds_question_answer_and_what_the_proof_showed():
     rows = list(csv.DictReader(io.StringIO(interview.as_csv(CHOSEN))))
-    assert [row["id"] for row in rows] == [question.id for question in CHOSEN]
     for row, question in zip(rows, CHOSEN, strict=True):
-        assert row["answer"] == question.answer
-        assert row["output"] == question.prove().output
-        assert row["proof"] == question.prove().cell
+        proof = question.prove()
+        shown = (question.id, question.answer, proof.output, proof.cell)
+        assert tuple(row[name] for name in ("id", "answer", "output", "proof")) == shown
 
 
 def collection(path, folder):
@@ -75,14 +67,11 @@ def test_anki_gets_a_card_for_each_and_knows_it_again(tmp_path):
     assert not any(re.search(r"\d\.\d{7,}", card.get("output", "")) for card in by_id.values())
 
 
-def test_a_path_is_tried_before_the_work_is_done(tmp_path, monkeypatch):
-    pytest.importorskip("genanki")
+def test_without_genanki_or_a_path_one_reads_so_before_the_work_is_done(tmp_path, monkeypatch):
     monkeypatch.setattr(exporting, "_decks", None)  # it would work
+    pytest.importorskip("genanki")
     with pytest.raises(FileNotFoundError):
         interview.write_anki(tmp_path / "no_such_folder" / "cards.apkg", CHOSEN)
-
-
-def test_without_genanki_one_reads_how_to_get_it(tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "genanki", None)
     with pytest.raises(exporting.MissingExtraError, match=r"pip install 'amp-lessons\[anki\]'"):
         interview.write_anki(tmp_path / "cards.apkg", CHOSEN)

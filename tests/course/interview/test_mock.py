@@ -19,17 +19,18 @@ from amp_lessons.course.interview.planning import (
     nearest_sentence,
     planned,
 )
+from tests.cli.interview_hands import said
 from tests.course.keep import keep
+from tests.course.views.hands import Clock
 
 LEVELS = interview.LEVELS
+TWO_OPTIMIZERS = interview.question("loss_scaling.two_optimizers")
 
 
-class Clock:
-    def __init__(self):
-        self.at = 0.0
-
-    def __call__(self):
-        return self.at
+def senior(seed=3, minutes=45):
+    """An interview of somebody at the level in the middle, and its first question."""
+    mock = Mock("senior", minutes, seed, Clock())
+    return mock, mock.asked
 
 
 def one(mock, covers):
@@ -71,10 +72,6 @@ def none_of(points):
     return []
 
 
-def said(report):
-    return " ".join(str(report).split())
-
-
 @pytest.mark.parametrize("level", LEVELS)
 @pytest.mark.parametrize("covers", [all_of, first_of, none_of])
 def test_the_same_seed_and_answers_lead_to_the_same_interview(level, covers):
@@ -82,10 +79,6 @@ def test_the_same_seed_and_answers_lead_to_the_same_interview(level, covers):
     assert first == again
     assert first != other
     assert len(set(first)) == len(first), "nothing is asked twice"
-
-
-def level_of(asked):
-    return LEVELS.index(interview.question(asked.question_id).level)
 
 
 @pytest.fixture(scope="module")
@@ -100,15 +93,15 @@ def minutes_of(plan):
 
 @pytest.mark.parametrize("level", LEVELS)
 def test_a_plan_has_no_topic_twice_and_suits_its_level(level, plans):
-    most = LEVELS.index(level)
+    below = LEVELS[max(0, LEVELS.index(level) - 1)]
     for plan in plans[level]:
         assert len({asked.topic for asked in plan}) == len(plan)
         assert 40 < minutes_of(plan) <= 45
         assert [asked.kind for asked in plan[-2:]] == ["estimate", "code"]
-        first, *others, number = (level_of(asked) for asked in plan[:-1])
-        assert first == max(0, most - 1), "a warm-up"
-        assert {*others} <= {most}, "each topic has questions of each level"
-        assert number in (most, max(0, most - 1))
+        first, *others, number = (interview.question(asked.question_id).level for asked in plan[:-1])
+        assert first == below, "a warm-up"
+        assert {*others} <= {level}, "each topic has questions of each level"
+        assert number in (level, below)
 
 
 def test_every_exercise_is_asked_for_and_every_number_of_the_level(plans):
@@ -168,17 +161,14 @@ def test_each_follow_up_is_asked_by_some_interviewer_of_its_level_or_one_above()
             assert all("A colleague says" in each.wording for each in drawn)
 
 
-def test_a_follow_up_of_its_own_comes_with_an_answer_and_points():
-    asked = asked_question(interview.question("loss_scaling.two_optimizers"))
-    follows = follow_up(asked, tuple(range(len(asked.points))), {"loss_scaling.gradient_penalty"}, 0)
-    assert follows.text == "What if both losses share parameters?"
-    assert "each parameter belongs to one optimizer" in follows.answer
-    assert len(follows.points) == 3
-    mock = Mock("senior", 45, 0, Clock())
-    mock.asked = follows
+def test_a_follow_up_of_its_own_is_part_of_another_card_and_reported_with_its_question():
+    asked = asked_question(TWO_OPTIMIZERS)
+    mock, _ = senior()
+    mock.asked = follow_up(asked, tuple(range(len(asked.points))), {"loss_scaling.gradient_penalty"}, 0)
+    assert "each parameter belongs to one optimizer" in mock.asked.answer
     mock.answer(0)
-    assert progress.read().reviews == {}, "it is part of another card"
-    assert f"{asked.text} What if both losses share parameters?" in said(mock.report)
+    assert progress.read().reviews == {}
+    assert f"{asked.text} What if both losses share parameters?" in said(str(mock.report))
 
 
 def test_when_all_follow_ups_are_known_a_wrong_belief_is_to_be_put_right():
@@ -190,20 +180,19 @@ def test_when_all_follow_ups_are_known_a_wrong_belief_is_to_be_put_right():
 
 @pytest.mark.parametrize("covers", [all_of, none_of])
 def test_a_number_leads_deeper_if_it_is_right_and_is_put_right_if_not(covers):
-    mock = Mock("senior", 45, 2, Clock())
-    asked = led_to(mock, "estimate")
+    mock, _ = senior(2)
+    asked, right = led_to(mock, "estimate"), covers is all_of
     one(mock, covers)
-    right = covers is all_of
     assert (mock.asked is not None and mock.asked.follows == asked.question_id) == right
     assert (mock.turns[-1].missed == ()) == right
     number = asked.estimate
     told = f"You said -1 {number.unit}".strip() + f"; it is {number.value_in_words}."
-    assert (told in said(mock.report)) != right
+    assert (told in said(str(mock.report))) != right
 
 
 def test_what_was_covered_decides_what_follows_and_that_leads_to_nothing_more():
-    mock = Mock("senior", 45, 3, Clock())
-    first, second = mock.asked, mock._coming[0]
+    mock, first = senior()
+    second = mock._coming[0]
     mock.answer(*range(len(first.points)))
     assert mock.asked.follows == first.question_id
     assert first.points[0] not in mock.asked.text, "that was read a moment ago"
@@ -220,93 +209,65 @@ def test_what_was_covered_decides_what_follows_and_that_leads_to_nothing_more():
     assert mock.asked == second, "who knows nothing of it is asked something else"
 
 
-def test_the_model_answer_comes_when_nothing_follows_any_more_or_at_the_end():
-    mock = Mock("senior", 45, 3, Clock())
-    first = mock.asked
+def test_answers_can_be_taken_back_and_the_clock_runs_on():
+    mock, first = senior()
+    assert not mock.take_back()
+    coming = list(mock._coming)
+    keep("review", first.question_id, "easy")
+    mock.clock.at += 30
+    mock.answer()
     mock.answer(0)
     assert mock.closed == ()
-    mock.answer(0)
-    assert [turn.asked for turn in mock.closed] == [first, mock.turns[1].asked]
-    mock.answer()
-    assert [turn.asked for turn in mock.closed] == [mock.turns[2].asked]
-    led(mock, none_of)
-    assert mock.closed[-1].asked.kind == "code"
-    other = Mock("senior", 45, 3, Clock())
-    other.answer(0)
-    other.end()
-    assert [answer for _, answer in other.answers] == [first.answer]
-
-
-def test_answers_can_be_taken_back_also_the_last_of_all():
-    clock = Clock()
-    mock = Mock("senior", 45, 3, clock)
-    assert not mock.take_back()
-    first, coming = mock.asked, list(mock._coming)
-    keep("review", first.question_id, "easy")
-    clock.at += 30
-    mock.answer()
-    mock.answer(0)
     while mock.turns:
         assert mock.take_back()
     assert (mock.asked, mock._coming, mock.closed) == (first, coming, ())
-    assert {id: [each.grade for each in kept] for id, kept in progress.read().reviews.items()} == {
-        first.question_id: ["easy"]
-    }
-    clock.at += 10
-    mock.answer(*range(len(first.points)))
-    assert mock.turns[0].seconds == 40, "the clock ran on"
-    led(mock, none_of)
-    last = mock.turns[-1].asked
-    assert mock.take_back()
-    assert mock.asked == last
-
-
-def test_each_answer_is_kept_at_once_and_leaves_a_days_new_cards_alone():
-    new = len(interview.Deck().new())
-    mock = Mock("senior", 45, 0, Clock())
-    first = mock.asked.question_id
+    assert [each.grade for each in progress.read().reviews[first.question_id]] == ["easy"]
+    mock.clock.at += 10
     mock.answer()
-    assert [review.grade for review in progress.read().reviews.get(first, ())] == ["again"]
+    assert mock.closed == (mock.turns[0],)
+    assert mock.turns[0].seconds == 40
+
+
+def test_an_answer_is_kept_and_leaves_a_days_new_cards_alone():
+    deck, (mock, first) = interview.Deck(), senior(0)
+    new = len(deck.new())
+    mock.answer()
+    assert [review.grade for review in progress.read().reviews[first.question_id]] == ["again"]
     led(mock, none_of)
-    deck = interview.Deck()
     assert len(deck.new()) == new
     deck.grade(deck.new()[0].id, "good")
     assert len(deck.new()) == new - 1
 
 
-def test_who_was_fast_may_be_asked_more_and_the_same_again_the_next_time():
-    clock = Clock()
-    mock, again = Mock("senior", 45, 3, clock), Mock("senior", 45, 3, clock)
-    for each in (mock, again):
-        with pytest.raises(ValueError, match="after the last one"):
-            each.ask_another()
-        texts = set(led(each, none_of))
-    topics = {turn.asked.topic for turn in mock.turns}
-    for _ in range(6):
-        assert mock.has_another
+def test_who_was_fast_may_be_asked_of_what_was_not_asked_about_and_the_same_the_next_time():
+    mock, _ = senior()
+    with pytest.raises(ValueError, match="after the last one"):
         mock.ask_another()
-        again.ask_another()
-        assert mock.asked == again.asked
+    led(mock, none_of)
+    assert "nothing handed in" in said(str(mock.report))
+    for _ in range(6):
+        mock.ask_another()
+        assert mock.asked == another("senior", [turn.asked for turn in mock.turns], 3)
         assert interview.question(mock.asked.question_id).level == "senior"
-        assert mock.asked.text not in texts
-        topics.add(mock.asked.topic)
-        texts.add(mock.asked.text)
         mock.answer()
-        again.answer()
-    assert len(topics) == 13, "those that were not asked about come first"
-    clock.at = 60 * 41
+    assert len({turn.asked.text for turn in mock.turns}) == len(mock.turns)
+    assert len({turn.asked.topic for turn in mock.turns}) == 13
+    mock.clock.at = 60 * 41
     assert not mock.has_another, "a question takes five minutes"
 
 
 def test_nothing_more_is_asked_of_who_has_ended_it_and_nothing_beside_a_design():
-    mock, design = Mock("senior", 45, 3, Clock()), interview.DesignRound("pretrain", Clock())
+    (mock, first), design = senior(), interview.DesignRound("pretrain", Clock())
+    mock.answer(0)
     mock.end()
+    assert mock.answers == (("A model answer", first.answer),)
     led(design, all_of)
-    assert [mock.has_another, design.has_another] == [False, False]
+    assert not mock.has_another
+    assert not design.has_another
 
 
 def test_of_a_point_left_out_the_model_answers_own_sentence_is_shown():
-    asked = asked_question(interview.question("loss_scaling.two_optimizers"))
+    asked = asked_question(TWO_OPTIMIZERS)
     assert asked.sentence == ""
     places = range(len(asked.points))
     told = {follow_up(asked, tuple(i for i in places if i != out), set(), 0).sentence for out in places}
@@ -350,12 +311,11 @@ def test_code_that_is_asked_for_comes_with_good_code():
 
 def test_a_point_that_was_told_when_asked_for_need_not_be_repeated():
     for then, repeated in ((all_of, False), (none_of, True)):
-        mock = Mock("senior", 45, 3, Clock())
-        first = mock.asked
+        mock, first = senior()
         mock.answer(*range(1, len(first.points)))
         one(mock, then)
         assert [turn.asked for turn in mock.report.to_repeat] == [first] * repeated
-    mock = Mock("senior", 45, 3, Clock())
+    mock, _ = senior()
     mock.answer(*range(2, len(first.points)))
     mock.answer(0, 1)
     (turn,) = mock.report.to_repeat
@@ -363,17 +323,15 @@ def test_a_point_that_was_told_when_asked_for_need_not_be_repeated():
 
 
 def test_a_page_of_the_report_has_each_model_answer_once():
-    mock = Mock("senior", 20, 3, Clock())
+    mock, _ = senior(3, 20)
     led(mock, first_of)
     answers = [answer for _, answer in mock.report.model_answers]
     assert len(answers) == len(set(answers)) > 2
-    shown = mock.report.appendix("h2")
-    assert shown.count("<h2>Model answers</h2>") == 1
-    assert all(str(prose.as_html(answer)) in shown for answer in answers)
+    assert all(str(prose.as_html(answer)) in mock.report.appendix("h2") for answer in answers)
 
 
 def test_when_the_time_is_over_so_is_the_interview():
-    mock = Mock("senior", 45, 0, Clock())
+    mock, _ = senior(0)
     assert mock.left_s == 45 * 60
     assert len(led(mock, none_of, step_s=20 * 60)) == 3
     assert mock.left_s == 0
@@ -382,38 +340,19 @@ def test_when_the_time_is_over_so_is_the_interview():
         mock.answer()
 
 
-def test_the_report_names_strengths_and_what_to_repeat():
-    mock, perfect = Mock("senior", 45, 0, Clock()), Mock("senior", 45, 0, Clock())
-    first = mock.asked
-    led(mock, none_of)
-    led(perfect, all_of)
-    assert first.topic not in mock.report.strengths
-    (weak,) = [turn for turn in mock.report.to_repeat if turn.asked == first]
-    assert weak.missed == first.points
-    assert first.question_id not in str(mock.report), "an id is nothing to read"
-    report = perfect.report
-    assert (report.to_repeat, set(report.strengths)) == ((), set(report.shares))
-
-
 def test_code_is_handed_in_as_the_report_of_its_check():
-    mock = Mock("senior", 60, 1, Clock())
+    mock, _ = senior(1, 60)
     wanted = led_to(mock, "code").exercise
     with pytest.raises(ValueError, match=f"asked for is {wanted.id}"):
         mock.hand_in(exercises.Report("another", "", ()))
-    wrong = exercises.Report(wanted.id, wanted.title, (Finding("code", "failed", "the scale never grows"),))
-    right = exercises.Report(wanted.id, wanted.title, (Finding("code", "passed", "it holds"),))
-    mock.hand_in(wrong)
+    mock.hand_in(exercises.Report(wanted.id, "", (Finding("code", "failed", "the scale never grows"),)))
     assert mock.exercise == wanted, "it may be handed in again"
-    assert "the scale never grows" not in str(mock.report)
-    mock.hand_in(right)
-    assert mock.asked is None
-    assert mock.turns[-1].hand_ins == (wrong, right)
-    assert "passed, 1 failed hand-in" in said(mock.report)
+    mock.hand_in(exercises.Report(wanted.id, "", (Finding("code", "passed", "it holds"),)))
+    assert [each.passed for each in mock.turns[-1].hand_ins] == [False, True]
     mock.take_back()
-    assert mock.exercise == wanted
     mock.end()  # without giving up
-    assert "not passed, 1 failed hand-in" in said(mock.report)
-    assert "The last check said: the scale never grows" in said(mock.report)
+    assert "not passed, 1 failed hand-in" in said(str(mock.report))
+    assert "The last check said: the scale never grows" in said(str(mock.report))
 
 
 def test_code_weighs_as_long_as_it_takes():
@@ -427,7 +366,7 @@ def test_code_weighs_as_long_as_it_takes():
 
 
 def test_each_way_to_answer_says_which_one_is_wanted():
-    mock = Mock("senior", 45, 0, Clock())
+    mock, _ = senior(0)
     with pytest.raises(ValueError, match=r"guess\(\) does not answer this: answer\(\) does"):
         mock.guess(1.0)
     with pytest.raises(ValueError, match="numbered from 0 to"):
@@ -441,10 +380,8 @@ def test_an_interview_that_cannot_be_is_refused(level, minutes):
         Mock(level, minutes)
 
 
-def test_it_goes_on_where_nothing_can_be_kept(progress_home):
-    progress_home.mkdir()
-    progress.path().write_text('{"schema": 99, "exercises": {}}')
-    mock = Mock("senior", 45, 0, Clock())
+def test_it_goes_on_where_nothing_can_be_kept(of_a_newer_version):
+    mock, _ = senior(0)
     mock.answer()
     assert mock.asked is not None
     assert "newer version" in str(mock.report)

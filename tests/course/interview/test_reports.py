@@ -11,18 +11,10 @@ from tests.forms import forms
 LONG = "why does the loss-scale of a long-running training fall when nobody touches the half-precision format"
 FIRST = Asked("question", LONG, ("one <b>", "two `x`", "three"), "loss_scaling", "03", "a", minutes=3)
 SECOND = Asked("question", "what is bf16?", ("eight bits",), "formats", "01", "b")
-REPORT = MockReport(
-    "senior",
-    20,
-    3,
-    (Turn(FIRST, (0,), 61.0), Turn(SECOND, (0,), 130.0)),
-    message="the *file* of progress is damaged",
-)
+TURNS = (Turn(FIRST, (0,), 61.0), Turn(SECOND, (0,), 130.0))
+REPORT = MockReport("senior", 20, 3, TURNS, message="the *file* of progress is damaged")
 
 
-def test_a_report_in_each_form(golden):
+def test_a_report_and_one_of_nothing_in_each_form(golden):
     golden("mock_report.txt", forms(REPORT))
-
-
-def test_a_report_of_nothing_in_each_form(golden):
     golden("mock_report_of_nothing.txt", forms(replace(REPORT, turns=(), message="")))

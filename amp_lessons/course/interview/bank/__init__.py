@@ -47,8 +47,33 @@ def in_words(topic: str) -> str:
     return topic.replace("_", " ")
 
 
+class _Answered:
+    """What is asked, and a model answer, both with the numbers that a proof has computed on this machine."""
+
+    question_template: str
+    answer_template: str
+
+    @property
+    def proved(self) -> Proof:
+        """The proof as it was last run with all that it depends on, today or earlier."""
+        raise NotImplementedError
+
+    @property
+    def question(self) -> str:
+        """What the interviewer asks."""
+        return self._filled(self.question_template)
+
+    @property
+    def answer(self) -> str:
+        """What a good candidate says; where the proof fails, ``…`` stands in place of its numbers."""
+        return self._filled(self.answer_template)
+
+    def _filled(self, template: str) -> str:
+        return fill(template, self.proved.values if proofs.placeholders(template) else {})
+
+
 @dataclass(frozen=True)
-class FollowUp:
+class FollowUp(_Answered):
     """What an interviewer asks after one question and no other, ``after``, whose proof shows this one too.
 
     ``points`` are what a good answer covers.
@@ -60,18 +85,13 @@ class FollowUp:
     points: tuple[str, ...]
 
     @property
-    def question(self) -> str:
-        """What the interviewer asks."""
-        return self.question_template
-
-    @property
-    def answer(self) -> str:
-        """What a good candidate says, with numbers that the proof of the question before has computed."""
-        return fill(self.answer_template, question(self.after).proved.values)
+    def proved(self) -> Proof:
+        """The proof of the question before."""
+        return question(self.after).proved
 
 
 @dataclass(frozen=True)
-class Question:
+class Question(_Answered):
     """A question of an interview, with a model answer whose numbers are computed by the proof of it.
 
     ``points`` are what a good answer covers, a few words each: learners grade themselves by them.
@@ -101,21 +121,6 @@ class Question:
         return self.tolerance > 0
 
     @property
-    def question(self) -> str:
-        """What the interviewer asks."""
-        if not self.asks_for_a_number:
-            return self.question_template
-        return fill(self.question_template, self.proved.values)
-
-    @property
-    def answer(self) -> str:
-        """What a good candidate says, with the numbers that the proof has computed on this machine.
-
-        Where the proof fails, ``…`` stands in their place.
-        """
-        return fill(self.answer_template, self.proved.values)
-
-    @property
     def proof(self) -> str:
         """The source of the cell that shows that the answer is true."""
         return proofs.proof_cell(self.id, self._seed)
@@ -141,7 +146,7 @@ class Question:
 
 
 @dataclass(frozen=True)
-class Stage:
+class Stage(_Answered):
     """A question of a round, in ``minutes``; ``points`` are what a good answer covers."""
 
     of: str = field(repr=False)
@@ -152,14 +157,9 @@ class Stage:
     points: tuple[str, ...]
 
     @property
-    def question(self) -> str:
-        """What the interviewer adds, or asks."""
-        return fill(self.question_template, design(self.of).proved.values)
-
-    @property
-    def answer(self) -> str:
-        """What a good candidate says, with computed numbers."""
-        return fill(self.answer_template, design(self.of).proved.values)
+    def proved(self) -> Proof:
+        """The proof of the round."""
+        return design(self.of).proved
 
 
 @dataclass(frozen=True)
@@ -239,17 +239,17 @@ def question(id: str) -> Question:
 
     Raises KeyError for an unknown one; the message names the nearest ones.
     """
-    try:
-        return _by_id()[id]
-    except KeyError:
-        raise KeyError(f"no question is called {id!r}; {did_you_mean(id, _by_id())}") from None
+    return _called(id, _by_id(), "no question")
 
 
 def design(id: str) -> Round:
     """Return the round called ``id``. Raises KeyError for an unknown one; the message names the nearest."""
-    known = {each.id: each for each in DESIGNS}
+    return _called(id, {each.id: each for each in DESIGNS}, "nothing to design")
+
+
+def _called(id: str, known: dict[str, Any], what: str) -> Any:
     if id not in known:
-        raise KeyError(f"nothing to design is called {id!r}; {did_you_mean(id, known)}")
+        raise KeyError(f"{what} is called {id!r}; {did_you_mean(id, known)}")
     return known[id]
 
 

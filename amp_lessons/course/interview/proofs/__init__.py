@@ -24,6 +24,7 @@ import textwrap
 import traceback
 import warnings
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -197,19 +198,15 @@ def proved(question_id: str, names: tuple[str, ...], seed: int | None = None) ->
     """
     cell = proof_cell(question_id, seed)
     key = hashlib.sha256("\n".join((cell, *names, _here())).encode()).hexdigest()
-    try:
+    with suppress(OSError, ValueError, TypeError, KeyError, progress.ProgressError):  # then it runs again
         entry = json.loads(_kept_at(question_id).read_text("utf-8"))
         if entry["key"] == key:
             return Proof(question_id, cell, entry["values"])
-    except (OSError, ValueError, TypeError, KeyError, progress.ProgressError):
-        pass  # nothing is lost: it runs again
     proof = prove(question_id, names, seed)
     if proof.holds:
-        try:
+        with suppress(OSError, progress.ProgressError):  # then it runs again another time
             _kept_at(question_id).parent.mkdir(parents=True, exist_ok=True)
             files.replace(_kept_at(question_id), json.dumps({"key": key, "values": proof.values}))
-        except (OSError, progress.ProgressError):
-            pass  # it runs again another time
     return proof
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import inspect
 import math
 import time
@@ -125,12 +124,9 @@ def bf16_supported() -> None:
 
     def supported(major: int, **asked: bool) -> bool:
         there = {"is_available": True, "current_device": 0, "_check_bf16_tensor_supported": True}
-        with contextlib.ExitStack() as patched:
-            for name, value in there.items():
-                patched.enter_context(mock.patch(f"torch.cuda.{name}", return_value=value))
-            gpu = mock.Mock(major=major)
-            patched.enter_context(mock.patch("torch.cuda.get_device_properties", return_value=gpu))
-            patched.enter_context(mock.patch("torch.version.hip", None))
+        found = {name: mock.Mock(return_value=value) for name, value in there.items()}
+        found["get_device_properties"] = mock.Mock(return_value=mock.Mock(major=major))
+        with mock.patch.multiple(torch.cuda, **found), mock.patch("torch.version.hip", None):
             return torch.cuda.is_bf16_supported(**asked)
 
     major, capability = 8, "(8, 0)"
