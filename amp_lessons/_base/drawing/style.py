@@ -121,10 +121,10 @@ LOST = LinearSegmentedColormap.from_list("lost", [PAPER, "#E69F00", "#D55E00", "
 UNKNOWN = GRID
 
 _SCROLL_SHADOW = """
- linear-gradient(to right, PAGE 30%, transparent) left / 2.5rem 100% no-repeat local,
- linear-gradient(to left, PAGE 30%, transparent) right / 2.5rem 100% no-repeat local,
- linear-gradient(to right, #767d8988, transparent) left / 0.8rem 100% no-repeat scroll,
- linear-gradient(to left, #767d8988, transparent) right / 0.8rem 100% no-repeat scroll"""
+ linear-gradient(to right, PAGE 40%, transparent) left / 2.5rem 100% no-repeat local,
+ linear-gradient(to left, PAGE 40%, transparent) right / 2.5rem 100% no-repeat local,
+ linear-gradient(to right, transparent 1px, #767d8988 1px, transparent) left / 0.8rem 100% no-repeat scroll,
+ linear-gradient(to left, transparent 1px, #767d8988 1px, transparent) right / 0.8rem 100% no-repeat scroll"""
 
 
 def scroll_shadow(page: str) -> str:

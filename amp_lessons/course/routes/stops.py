@@ -29,7 +29,8 @@ class Core:
 
     def as_markdown(self, folder: str) -> str:
         """Return a link to the lesson in ``folder``: "", or a path that ends with a slash."""
-        return f"[lesson {self.lesson}]({folder}{shipped.head_of(self.lesson).file})"
+        head = shipped.head_of(self.lesson)
+        return f"[{self.lesson}, *{head.short_title}*]({folder}{head.file})"
 
     def done(self, kept: Learner) -> bool:
         """Return whether the core was done."""

@@ -62,19 +62,20 @@ class Shelf:
 
 def substituted(cell: NotebookNode, head: Head, shelf: Shelf) -> NotebookNode:
     """Return a cell with what its page shows; pictures become files of their own."""
-    is_of_a_notebook = (head.number, cell.id) == _HOW_TO_RUN_CELLS
+    is_of_a_notebook = (head.number, cell.id) in _ONLY_OF_A_NOTEBOOK
     if is_of_a_notebook or cell.metadata.get("jupyter", {}).get("source_hidden"):
         return nbformat.v4.new_markdown_cell("", id=cell.id)
     if cell.cell_type != "code":
         return _said_on_pages(cell, head)
     cell = taught(cell)
     named = _CALL.findall(cell.source)
-    if named and named[-1] in _INSTEAD:
-        return _showing(cell, _INSTEAD[named[-1]](cell.source), unseen=True)
+    prints = any(output.output_type == "stream" for output in cell.outputs)  # what came out of a view, too
+    if named and named[-1] in _INSTEAD and not prints:
+        return _showing(cell, _INSTEAD[named[-1]](cell.source))
     if named and named[-1] == "CurveQuiz":
-        return _showing(cell, _curve_quiz(cell, head, shelf), unseen=True)
+        return _showing(cell, _curve_quiz(cell, head, shelf))
     if named and named[-1] == "FlashCards" and shelf.has_cards:
-        return _showing(cell, _cards(cell.source), unseen=True)
+        return _showing(cell, _cards(cell.source))
     pictures = [output for output in cell.outputs if "image/png" in output.get("data", {})]
     if pictures:
         _picture_to_file(pictures[-1], cell, named[-1], head, shelf)
@@ -85,7 +86,8 @@ def substituted(cell: NotebookNode, head: Head, shelf: Shelf) -> NotebookNode:
     return cell
 
 
-_HOW_TO_RUN_CELLS = ("00", "how-to")
+# How to run cells, and a call that prints what a reader has answered in the cell before.
+_ONLY_OF_A_NOTEBOOK = {("00", "how-to"), ("06", "tree-next")}
 # What a text says of a notebook's keys and clicks, and what a page says instead, by lesson and cell.
 _ON_PAGES = {
     ("00", "surprise-title"): {
@@ -115,11 +117,18 @@ def _said_on_pages(cell: NotebookNode, head: Head) -> NotebookNode:
     return cell
 
 
-def _showing(cell: NotebookNode, made: Markup, unseen: bool) -> NotebookNode:
-    """Replace what a cell shows; its code stays ``unseen`` where a reader has nothing to learn from it."""
+def _showing(cell: NotebookNode, made: Markup) -> NotebookNode:
+    """Replace what a cell shows; of its code are seen the ``imports``, which later cells need."""
     cell.outputs = [nbformat.v4.new_output("display_data", {"text/html": made})]
-    cell.metadata["unseen"] = unseen
+    cell.metadata.update(unseen=True, imports=_imports(cell.source))
     return cell
+
+
+def _imports(source: str) -> str:
+    """Return the statements that import something other than ``views`` alone, which pages do without."""
+    imports = [each for each in ast.parse(source).body if isinstance(each, (ast.Import, ast.ImportFrom))]
+    told = [each for each in imports if [name.name for name in each.names] != ["views"]]
+    return "\n".join(map(ast.unparse, told))
 
 
 def _picture_to_file(output: NotebookNode, cell: NotebookNode, view: str, head: Head, shelf: Shelf) -> None:

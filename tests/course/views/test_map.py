@@ -44,7 +44,7 @@ def test_it_counts_while_it_stands_there_and_names_the_next_step(monkeypatch):
         "stored, it would be said of another day"
     )
     page.choose("I have one hour")
-    assert "1. ✓ [lesson 00](00_start_here.ipynb)\n1. [01, *" in page.said
+    assert "1. ✓ [00, *Start here*](00_start_here.ipynb)\n1. [01, *" in page.said
     assert "Next on “I have one hour”: lesson 01" in page.children[1].value
 
 

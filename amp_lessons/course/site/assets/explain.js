@@ -20,36 +20,39 @@
   };
 
   // Of a log that says several things, the last error counts, or the last warning: as `amp-lessons explain` does it.
-  window.ampExplain = (text) => {
+  const match = (text) => {
     const line = plain(text);
     let best = null;
     for (const [name, patterns, unless, way] of known) {
       if (unless.some((each) => line.search(each) >= 0)) continue;
-      const places = patterns.flatMap((each) => [...line.matchAll(each)].map((found) => found.index));
+      const places = patterns.flatMap((each) => [...line.matchAll(each)]);
       if (!places.length) continue;
-      const last = places.reduce((most, each) => Math.max(most, each));
+      const found = places.reduce((last, each) => (each.index > last.index ? each : last));
+      const last = found.index;
       const at = last - way;
       const kinds = line.slice(0, last).match(/\w(Error|Exception|Warning):/g);
       const error = !kinds?.at(-1).endsWith("Warning:");
-      if (!best || error > best.error || (error === best.error && at > best.at)) best = { name, error, at };
+      if (!best || error > best.error || (error === best.error && at > best.at)) best = { name, error, at, said: found[0] };
     }
-    return best?.name ?? null;
+    return best;
   };
+  window.ampExplain = (text) => match(text)?.name ?? null;
 
-  const section = (text) => {
+  // Return what is shown: of a message under the words that were found, which may be another of its wordings.
+  const shown = (text) => {
     const code = /^\w+$/.test(text.trim()) && document.getElementById(`code-${text.trim()}`);
-    const name = window.ampExplain(text);
-    return code || (name && document.getElementById(`message-${name}`));
+    const found = code ? null : match(text);
+    const copy = (code || (found && document.getElementById(`message-${found.name}`)))?.cloneNode(true);
+    if (copy && found) copy.querySelector("h2").firstChild.data = `${found.said} `;
+    return copy;
   };
 
   const explain = () => {
     meaning.replaceChildren();
     if (!said.value.trim()) return;
-    const found = section(said.value);
+    const found = shown(said.value);
     if (found) {
-      const copy = found.cloneNode(true);
-      copy.removeAttribute("id");
-      meaning.append(...copy.childNodes);
+      meaning.append(...found.childNodes);
       return;
     }
     meaning.innerHTML =

@@ -6,8 +6,9 @@
   const field = document.getElementById("words");
   const count = document.getElementById("count");
   const list = document.getElementById("found");
+  const bare = (text) => text.toLowerCase().replaceAll("-", ""); // "warmup" is "warm-up"
   const sections = window.ampSections.map(([to, page, heading, text]) => ({
-    to, page, heading, text, inHeading: `${page} ${heading}`.toLowerCase(), inText: text.toLowerCase(),
+    to, page, heading, text, inHeading: bare(`${page} ${heading}`), inText: bare(text),
   }));
 
   const messages = window.ampMessages.map(([name, patterns]) => ({
@@ -49,7 +50,7 @@
 
   const show = () => {
     const line = field.value.trim().split(/\s+/).join(" ");
-    const words = line.toLowerCase().split(" ").filter(Boolean).slice(0, 12);
+    const words = bare(line).split(" ").filter(Boolean).slice(0, 12);
     const found = words.length ? search(words, saidBy(line)) : [];
     list.replaceChildren(...found.slice(0, MOST).map((section) => item(section, words)));
     const what = `${found.length} section${found.length === 1 ? "" : "s"}`;

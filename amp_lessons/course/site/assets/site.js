@@ -41,14 +41,15 @@
     document.querySelector(".contents")?.setAttribute("open", ""); // it stands at the side, and covers nothing
   }
 
-  // Of the contents the last heading that has come to the top of the window is where a reader is.
+  // Of the contents the last heading that has come to the top of the window is where a reader is, at first the one
+  // in its upper half.
   const entries = [...document.querySelectorAll(".contents a")].map((link) => [
     link, document.getElementById(decodeURIComponent(link.hash.slice(1))),
   ]);
   const mark = () => {
-    const above = entries.filter(([, heading]) => heading.getBoundingClientRect().top < 120);
+    const within = (px) => entries.filter(([, heading]) => heading.getBoundingClientRect().top < px);
     for (const [link] of entries) link.removeAttribute("aria-current");
-    above.at(-1)?.[0].setAttribute("aria-current", "true");
+    (within(120).at(-1) ?? within(innerHeight / 2)[0])?.[0].setAttribute("aria-current", "true");
   };
   addEventListener("scroll", mark, { passive: true });
 

@@ -50,7 +50,7 @@
       });
     } else {
       const end = make("div", "end");
-      end.innerHTML = `<p class="asked">${at.cause}</p><p>${at.cure}</p><p>${at.lesson} explains it. To see whether it is so:</p>${at.code}`;
+      end.innerHTML = `<p class="asked">${at.cause}</p><p>${at.cure}</p><p>Read on in ${at.lesson}. To see whether it is so:</p>${at.code}`;
       box.append(end);
     }
     const ways = make("p", "");
