@@ -80,13 +80,8 @@ def test_shift_enter_shows_the_view_whole_and_the_verdict_and_keeps_what_was_pre
         return cells.nth(number)
 
     expect(run(0).locator(f"{LIVE} figure")).to_be_in_viewport(ratio=1)
-    places = []
-    for _ in range(3):  # the page stays where it is
-        checked = run(2)
-        expect(checked).to_have_class(re.compile("amp-ran"))
-        expect(checked.get_by_text("Your own loss scaler: passed")).to_be_in_viewport(ratio=1)
-        places.append(checked.bounding_box()["y"])
-    assert places[1:] == pytest.approx(2 * places[:1], abs=5)
+    verdict = run(2).get_by_text("Your own loss scaler: passed")
+    expect(verdict).to_be_in_viewport(ratio=1)
     quiz, answer = run(4), cells.nth(6).locator(".jp-InputArea")
     expect(answer).to_have_css("filter", "blur(5px)")
     quiz.get_by_role("button", name="b)").click()
@@ -94,6 +89,21 @@ def test_shift_enter_shows_the_view_whole_and_the_verdict_and_keeps_what_was_pre
     expect(answer).to_have_css("filter", "none")
     expect(run(4)).to_contain_text("Yes.")
     assert opened.errors == []
+
+
+def test_a_check_that_is_run_again_leaves_the_page_where_it_is(open_notebook, write_notebook):
+    check = "from amp_lessons import views\nviews.check('largest_safe_scale', lambda gradients: 65504.0)"
+    opened = open_notebook(write_notebook(LONG, LONG, check, "2 + 2", LONG, LONG))
+    checks = opened.page.locator(".jp-CodeCell").nth(2)
+    places = []
+    for _ in range(3):
+        checks.locator(".cm-content").click()
+        opened.page.keyboard.press("Shift+Enter")
+        opened.wait_idle()
+        expect(checks).to_have_class(re.compile("amp-ran"))
+        expect(checks.locator(".amp-report")).to_be_in_viewport(ratio=1)
+        places.append(checks.bounding_box()["y"])
+    assert places[1:] == pytest.approx(2 * places[:1], abs=5)
 
 
 def test_the_map_names_the_next_step_on_the_route_that_is_chosen_by_keyboard(lesson):
