@@ -104,15 +104,11 @@ def each_state(view: View, moving: list[Axis]) -> Iterator[Positions]:
     inner = [axis for axis in moving if isinstance(axis.control, Slider)]
     outer = [axis for axis in moving if axis not in inner]
     at_first = [axis.position for axis in moving]
-    own_first = (
-        sorted(range(axis.size), key=lambda position, own=axis.position: position != own) for axis in outer
-    )
-    for chosen in itertools.product(*own_first):
+    for chosen in itertools.product(*map(_own_first, outer)):
         _put(inner, (at for axis, at in zip(moving, at_first, strict=True) if axis in inner))
         _put(outer, chosen)
-        for positions in itertools.product(
-            *(range(axis.size) for axis in inner)
-        ):  # within ends of this choice
+        ends = (range(axis.size) for axis in inner)  # which the lists have made
+        for positions in itertools.product(*ends):
             _put(inner, positions)
             yield tuple(axis.position for axis in moving)
     _put(moving, at_first)
@@ -134,6 +130,11 @@ def unpainted(view: View) -> Iterator[None]:
         if moving:
             moving.for_phones = False
         view.turn_page()
+
+
+def _own_first(axis: Axis) -> list[int]:
+    """Return the positions of a list, that which it has before the others."""
+    return sorted(range(axis.size), key=lambda position: position != axis.position)
 
 
 def _put(moved: Iterable[Axis], positions: Iterable[int]) -> None:
