@@ -23,7 +23,11 @@ def test_without_a_kernel_the_picture_carries_the_question_and_the_answer_is_fol
     assert page.index("<details>") < page.index(right.because[:20])
 
 
-def test_another_seed_asks_in_another_order():
+def test_a_diagnosis_has_a_verdict_and_another_seed_asks_in_another_order():
+    view = views.Patient("heal_snail")
+    assert view.verdict == ""
+    view.diagnose("abcde"[[choice.right for choice in view.question.choices].index(True)])
+    assert view.verdict.startswith("Yes. ")
     asked = (views.Patient("heal_snail", seed).question for seed in range(4))
     assert len({tuple(choice.text for choice in each.choices) for each in asked}) > 1
 

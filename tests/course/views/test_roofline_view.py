@@ -33,7 +33,7 @@ def test_each_move_measures_one_product_and_what_was_measured_or_takes_minutes_n
     view.size = "0511"  # the slider follows
     assert measured == [(256, "fp32"), (511, "fp32")]
     view.size = most = view.survey.largest_size("fp32")
-    assert view.size == most
+    assert view.size == view.product.size == most
 
 
 def test_each_roof_has_the_colour_of_its_precision_and_a_stroke_of_its_own(measured):

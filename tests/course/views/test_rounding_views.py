@@ -84,6 +84,8 @@ def test_the_caption_counts_the_values_in_view():
     view = RulerView(around=1, zoom=4)  # 288 / 16 = 18 binades: 2^-9 to 2^9
     assert view.caption.startswith("From 2⁻⁹ to 2⁹, values in view:")
     assert f"fp16 {count:,}," in view.caption
+    view.around = "0.1"
+    assert view.around == pytest.approx(0.1, rel=1e-6)
 
 
 def test_ticks_stand_at_the_values_of_the_format():

@@ -40,6 +40,10 @@ def squares(width):
     return {"cost": {"fp32": width**2, "bf16": width**2 / 2}, "KiB": {"fp32": 4352.0, "bf16": 2698.0}}
 
 
+CHANGES = {
+    "loss": Changes(torch.tensor([0.001, 0.003, 0.04]), 0),
+    "all but the router": Changes(torch.tensor([0.001, 0.002, 0.5]), 7),
+}
 FOUR_BITS = [per_tensor(FORMATS["fp4_e2m1"]), BLOCK_FORMATS["mxfp4"]]
 
 
@@ -103,15 +107,7 @@ STORIES = {
             *calls("advance", 3 * 7),
         ],
     ),
-    "changes_by_name": (
-        lambda: views.changes_by_name(
-            {
-                "loss": Changes(torch.tensor([0.001, 0.003, 0.04]), 0),
-                "all but the router": Changes(torch.tensor([0.001, 0.002, 0.5]), 7),
-            }
-        ),
-        [],
-    ),
+    "changes_by_name": (lambda: views.changes_by_name(CHANGES, without=CHANGES), []),
     "image_rows": (
         lambda: views.image_rows({"small": normal(20, 64), "large": normal(3, 1, 16, 16)}, "Two kinds."),
         [],
