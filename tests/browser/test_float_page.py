@@ -22,20 +22,8 @@ pytestmark = pytest.mark.thorough
 
 TAG = "<img src=x onerror=alert(1)>"
 VALUES = (
-    "0.1",
-    "-2.5",
-    "65504",
-    "65520",
-    "1e-8",
-    "6e-8",
-    "1e400",
-    "-1e400",
-    "1/3",
-    "0",
-    "-0",
-    "inf",
-    "nan",
-    "2^-149",
+    *("0.1", "-2.5", "65504", "65520", "1e-8", "6e-8", "1e400"),
+    *("-1e400", "1/3", "0", "-0", "inf", "nan", "2^-149"),
 )
 
 
@@ -81,9 +69,8 @@ def test_the_bits_of_all_formats_follow_what_is_typed(open_page):
     page = open_page()
     for text, value in (("65520", 65520), ("-1e-8", -1e-8), ("nan", math.nan)):
         page.locator("#value").fill(text)
-        assert {name: shown_bits(page, name) for name in FORMATS} == {
-            name: code_bits(name, value) for name in FORMATS
-        }
+        shown = {name: shown_bits(page, name) for name in FORMATS}
+        assert shown == {name: code_bits(name, value) for name in FORMATS}
 
 
 def test_a_bit_is_flipped_by_keyboard_by_mouse_and_by_touch(open_page):
@@ -111,10 +98,6 @@ def test_tab_stops_once_at_each_row_of_bits(open_page):
         assert page.evaluate(inside), name
 
 
-def query_of(page):
-    return {name: values[0] for name, values in parse_qs(urlsplit(page.url).query).items()}
-
-
 def test_the_address_follows_and_leads_back(open_page):
     page = open_page("?format=bf16&value=0.1")
     said = page.locator("#said")
@@ -122,22 +105,21 @@ def test_the_address_follows_and_leads_back(open_page):
     page.locator("#value").fill("2^-24")
     page.locator("#format").select_option("fp16")
     page.wait_for_url("**value=2*")
-    assert query_of(page) == {"format": "fp16", "value": "2^-24"}
+    assert parse_qs(urlsplit(page.url).query) == {"format": ["fp16"], "value": ["2^-24"]}
     words = said.text_content()
     page.reload()
     assert said.text_content() == words
 
 
-def test_an_address_brings_back_a_nan_that_is_not_the_usual_one(open_page):
+def test_an_address_brings_back_a_nan_that_is_not_the_usual_one_and_a_pattern_is_a_number_elsewhere(
+    open_page,
+):
     page = open_page("?format=fp16&value=nan")
     bits_of(page, "fp16").last.click()
     bits = shown_bits(page, "fp16")
     page.wait_for_url("**value=0x*")
     page.reload()
     assert shown_bits(page, "fp16") == bits != code_bits("fp16", math.nan)
-
-
-def test_a_pattern_that_was_typed_is_a_number_to_the_next_format(open_page):
     page = open_page("?format=fp16&value=0x3c01")
     page.locator("#format").select_option("fp32")
     expect(page.locator("#value")).to_have_value("1.0009765625")
@@ -189,37 +171,9 @@ def test_it_says_of_what_is_typed_what_the_notebook_says(open_page):
 
 
 HOSTILE_PIECES = (
-    *(
-        TAG,
-        "</section>",
-        "'\"><b>",
-        "javascript:alert(1)",
-        "__proto__",
-        "constructor",
-        "toString",
-        "\0",
-        "\U0001f600",
-    ),
-    *(
-        "0x",
-        "0b",
-        "0.1",
-        "1e",
-        "^",
-        "**",
-        "/",
-        ",",
-        "-",
-        "(",
-        "∞",
-        "⁻²⁴",
-        "9" * 500,
-        "e99999",
-        " ",
-        "nan",
-        "fp16",
-        "bf16",
-    ),
+    *(TAG, "</section>", "'\"><b>", "javascript:alert(1)", "\0", "\U0001f600", " ", "9" * 500),
+    *("__proto__", "constructor", "toString", "0x", "0b", "0.1", "1e", "^", "**", "/"),
+    *(",", "-", "(", "∞", "⁻²⁴", "e99999", "nan", "fp16", "bf16"),
 )
 
 
@@ -251,10 +205,7 @@ def test_ten_thousand_hostile_addresses_make_no_error_and_no_markup(open_page):
     )
     assert wrong == []
     assert page.evaluate(elements) == before
-
-
-@pytest.mark.parametrize("seed", range(3))
-def test_a_hostile_address_that_is_opened_shows_the_page(open_page, seed):
-    page = open_page(hostile_query(random.Random(seed)))
-    assert page.locator("img, main b").count() == 0
-    assert len(shown_bits(page, "fp32")) == FORMATS["fp32"].bits
+    for query in queries[:3]:  # and opened
+        page = open_page(query)
+        assert page.locator("img, main b").count() == 0
+        assert len(shown_bits(page, "fp32")) == FORMATS["fp32"].bits

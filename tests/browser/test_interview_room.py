@@ -25,25 +25,18 @@ def turn(view):
     return first
 
 
-def test_a_card_is_turned_ticked_and_graded_by_keyboard(lesson):
+def test_a_card_is_turned_proved_ticked_and_graded_by_keyboard(lesson):
     view = lesson.page.locator(".amp-cards")  # by no button: each is hidden at times
     expect(view).to_contain_text(WHY.question)
     turn(view).press("Space")
     first = view.get_by_role("checkbox", name=WHY.points[0])
     expect(first).to_be_checked()
+    view.get_by_role("button", name="Show the proof").press("Enter")
+    expect(view.get_by_role("region", name="the proof")).to_be_visible()
     view.get_by_role("button", name="good: in 10 minutes").press("Enter")
     expect(view.get_by_role("button", name="Turn the card")).to_be_focused()
     expect(view).not_to_contain_text(WHY.question)
     expect(view).to_contain_text("9 new ones for today")
-
-
-def test_a_proof_is_shown_by_keyboard(lesson):
-    view = lesson.page.locator(".amp-cards")
-    turn(view)
-    view.get_by_role("button", name="Show the proof").press("Enter")
-    expect(view.get_by_role("region", name="the proof")).to_be_visible()
-    view.get_by_role("button", name="again: in").press("Enter")
-    expect(view.get_by_role("button", name="Turn the card")).to_be_focused()
 
 
 def test_a_drill_is_answered_by_keyboard_and_the_next_one_follows(lesson):
@@ -87,35 +80,25 @@ def end(room):
     expect(room.get_by_role("button", name="End it here")).to_be_disabled()
 
 
-def test_a_mock_interview_asks_for_the_point_that_was_left_out(lesson, room):
+def test_a_mock_interview_ticks_and_asks_for_the_point_that_was_left_out(lesson, room):
     asked = interview.Mock("senior", 45, 0).asked
     expect(room).to_contain_text("45 minutes left")
+    clock = room.get_by_role("timer", name="time left")
+    expect(clock).to_contain_text(re.compile("4[34]:[0-9][0-9] left"))  # no longer 45:00
+    expect(room.get_by_role("button", name="Show what a good answer covers")).to_be_focused()
     reveal(room)
     covered = room.get_by_role("checkbox", name=asked.points[0])
     covered.press("Space")
     expect(covered).to_be_checked()
+    turn(lesson.page.locator(".amp-cards"))
+    lesson.wait_idle()
+    assert lesson.serious_axe_violations() == []
     room.get_by_role("button", name="Next question").press("Enter")
     expect(room).to_contain_text(f"You left this out: “{asked.points[1]}”")
     end(room)
     expect(room.get_by_role("heading", name="To repeat")).to_be_visible()
-
-
-def test_nothing_of_ours_keeps_anyone_out(lesson, room):
-    reveal(room)
-    cards = lesson.page.locator(".amp-cards")
-    turn(cards)
-    lesson.wait_idle()
-    assert lesson.serious_axe_violations() == []
-    assert lesson.errors == []
-
-
-def test_the_clock_ticks_by_itself_and_leaves_the_keyboard_where_it_is(lesson, room):
-    clock = room.get_by_role("timer", name="time left")
-    expect(clock).to_contain_text(re.compile("4[34]:[0-9][0-9] left"))  # no longer 45:00
-    expect(room.get_by_role("button", name="Show what a good answer covers")).to_be_focused()
-    assert clock.get_attribute("aria-live") == "off"
-    end(room)
     expect(room.locator(".amp-countdown")).to_be_hidden()
+    assert lesson.errors == []
 
 
 @pytest.fixture

@@ -106,27 +106,6 @@ def test_a_check_that_is_run_again_leaves_the_page_where_it_is(open_notebook, wr
     assert places[1:] == pytest.approx(2 * places[:1], abs=5)
 
 
-def test_the_slider_shows_what_the_cell_that_the_learner_read_returns(lesson):
-    slider = lesson.page.get_by_role("slider", name="batch size")
-    caption = lesson.view_with(slider).locator("figcaption")
-    kib = {}
-    for key, batch_size in (("Home", 16), ("End", 1024)):
-        slider.press(key)
-        expect(caption).to_contain_text(f"batch size {batch_size:,}.")
-        said = re.search(r"KiB saved for backward: fp32 ([\d,]+), bf16 ([\d,]+)", caption.inner_text())
-        kib[batch_size] = [float(number.replace(",", "")) for number in said.groups()]
-    assert kib[16][0] < kib[16][1], "with a small batch the copies of the weights outweigh the savings"
-    assert kib[1024][0] > kib[1024][1]
-
-
-def test_a_prediction_is_answered_and_nothing_keeps_anyone_out(lesson):
-    lesson.page.get_by_role("button", name="The activations saved for backward").press("Enter")
-    expect(lesson.page.get_by_text("Yes. The inputs of matrix products")).to_be_visible()
-    expect(lesson.page.locator(".amp-strip")).to_contain_text("1 of 3 questions right at the first answer")
-    assert lesson.serious_axe_violations() == []
-    assert lesson.errors == []
-
-
 def test_the_map_names_the_next_step_on_the_route_that_is_chosen_by_keyboard(lesson):
     view = lesson.page.locator(".amp-map.jupyter-widgets")
     chosen = view.get_by_role("combobox", name="What brought you here?")
@@ -139,18 +118,16 @@ def test_the_map_names_the_next_step_on_the_route_that_is_chosen_by_keyboard(les
     assert lesson.serious_axe_violations(".amp-map") == []
 
 
-def test_a_stop_on_a_route_leads_to_its_heading(lesson):
+def test_a_stop_on_a_route_leads_to_its_heading_and_the_end_of_the_lesson_on(lesson):
     heading = next(each.heading for each in minutes.sections("03") if each.id == "floor")
+    tabs = lesson.page.locator(".lm-TabBar-tabLabel")
     lesson.page.get_by_role("link", name=heading).first.click()
-    expect(lesson.page.locator(".lm-TabBar-tabLabel", has_text="03_loss_scaling")).to_be_visible()
+    expect(tabs.filter(has_text="03_loss_scaling")).to_be_visible()
     expect(lesson.page.get_by_role("heading", name=heading)).to_be_in_viewport()
-    lesson.page.locator(".lm-TabBar-tabLabel", has_text="00_start_here").click()
-
-
-def test_the_end_of_the_lesson_leads_on(lesson):
+    tabs.filter(has_text="00_start_here").click()
     chosen = lesson.page.get_by_role("combobox", name="What brought you here?")
     chosen.select_option("The lessons in order")
     lesson.page.get_by_role("link", name="lesson 01 · Number formats").click()
-    expect(lesson.page.locator(".lm-TabBar-tabLabel", has_text="01_number_formats")).to_be_visible()
+    expect(tabs.filter(has_text="01_number_formats")).to_be_visible()
     expect(lesson.page.get_by_role("heading", name="01 · Number formats")).to_be_visible()
-    lesson.page.locator(".lm-TabBar-tabLabel", has_text="00_start_here").click()
+    tabs.filter(has_text="00_start_here").click()

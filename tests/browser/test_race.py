@@ -10,26 +10,10 @@ from playwright.sync_api import Locator, expect
 pytestmark = pytest.mark.thorough
 
 NOTEBOOK = "notebooks/04_fp32_vs_amp.ipynb"
-FIRST, SECOND = 0, 1
-
-
-@pytest.fixture
-def view(lesson):
-    """The view that waits for the learner, stopped and with fp16 and the digits chosen."""
-    found = lesson.view_with(lesson.page.get_by_label("task"), FIRST)
-    found.get_by_role("button", name="Stop", exact=True).click()
-    found.get_by_label("dtype").select_option(label="fp16")
-    found.get_by_label("task").select_option(label="digits")
-    lesson.wait_idle()
-    return found
 
 
 def caption(view: Locator) -> Locator:
     return view.locator("figcaption")
-
-
-def picture(view: Locator) -> str:
-    return view.locator("img").get_attribute("src")
 
 
 def step(view: Locator) -> int:
@@ -40,45 +24,26 @@ def press(view: Locator, name: str) -> None:
     view.get_by_role("button", name=name, exact=True).press("Enter")
 
 
-def test_it_starts_and_stops_by_keyboard_and_goes_on(lesson, view):
-    press(view, "Start again")
-    expect(caption(view)).to_contain_text("running: step")
-    early, seen = step(view), picture(view)
-    expect(view.locator("img")).not_to_have_attribute("src", seen)
-    press(view, "Stop")
-    expect(caption(view)).to_contain_text("stopped: step")
-    stopped, still = step(view), picture(view)
-    assert early <= stopped < 184
-    lesson.page.wait_for_timeout(400)
-    assert (step(view), picture(view)) == (stopped, still)
-    assert caption(view).inner_text() == lesson.evaluate(
-        "from amp_lessons.course.views.widgets.race import describe\n"
-        "print(describe(race.race, race.task, race.running))"
-    )
-    view.get_by_role("button", name="Start", exact=True).click()
-    expect(caption(view)).to_contain_text("finished: step 184 of 184")
-    assert lesson.errors == []
-
-
-def test_cells_run_while_it_trains_and_starting_twice_runs_once(lesson, view):
-    press(view, "Start again")
-    press(view, "Start")
-    expect(caption(view)).to_contain_text("running: step")
-    answers = [lesson.evaluate("print(race.running, race.race.step)").split() for _ in range(3)]
-    assert answers[0][0] == "True"
-    assert int(answers[0][1]) <= int(answers[-1][1])
-    expect(caption(view)).to_contain_text("finished: step 184 of 184")
-    assert lesson.evaluate("print(len(race.race.fp32.losses), len(race.race.amp.losses))") == "184 184"
-
-
-def test_two_views_train_side_by_side(lesson, view):
-    other = lesson.view_with(lesson.page.get_by_label("task"), SECOND)
-    press(other, "Start again")
-    press(view, "Start again")
+def test_two_train_side_by_side_beside_the_cells_and_one_is_stopped_and_goes_on(lesson):
+    view, other = (lesson.view_with(lesson.page.get_by_label("task"), nth) for nth in (0, 1))
+    for each in (other, view):
+        press(each, "Start again")
+    press(view, "Start")  # once more changes nothing
     expect(caption(other)).to_contain_text("character language model, fp32 against bf16")
-    expect(caption(other)).to_contain_text("running: step")
+    for each in (other, view):
+        expect(caption(each)).to_contain_text("running: step")
+    picture = view.locator("img")
+    expect(picture).not_to_have_attribute("src", picture.get_attribute("src"))
+    assert lesson.evaluate("print(race.running)").strip() == "True"
     press(other, "Stop")
     expect(caption(other)).to_contain_text("stopped: step")
-    stopped = step(other)
+    stopped, still = step(other), other.locator("img").get_attribute("src")
     expect(caption(view)).to_contain_text("finished: step 184 of 184")
-    assert step(other) == stopped
+    assert (step(other), other.locator("img").get_attribute("src")) == (stopped, still)
+    assert lesson.evaluate("print(len(race.race.fp32.losses), len(race.race.amp.losses))") == "184 184"
+    press(other, "Start")
+    expect(caption(other)).not_to_contain_text("stopped")
+    expect(caption(other)).not_to_contain_text(f"step {stopped} of")
+    press(other, "Stop")
+    assert step(other) > stopped
+    assert lesson.errors == []

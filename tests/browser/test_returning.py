@@ -21,11 +21,8 @@ EARLIER = {**ANSWERED, "right": False, "at": "2026-01-01T19:00:00+00:00"}
 @pytest.fixture
 def yesterday(lab_server):
     """The record of somebody who answered two questions of lesson 03 on another day."""
-    kept = {
-        "schema": 1,
-        "exercises": {},
-        "answers": {"scaling.over_time": EARLIER, "scaling.window": ANSWERED},
-    }
+    answers = {"scaling.over_time": EARLIER, "scaling.window": ANSWERED}
+    kept = {"schema": 1, "exercises": {}, "answers": answers}
     lab_server.progress.mkdir(exist_ok=True)
     record = lab_server.progress / "progress.json"
     record.write_text(json.dumps(kept))
@@ -38,9 +35,8 @@ def test_the_page_goes_to_the_next_cell_and_the_first_run_says_where_one_stopped
     expect(opened.page.locator(".Toastify")).to_contain_text(STOPPED)
     card = opened.page.locator(".jp-CodeCell", has_text='ExerciseCard("largest_safe_scale")')
     expect(card).to_be_in_viewport()
-    assert opened._in_jupyterlab(ACTIVE) == "largest-safe-scale-card", (
-        "the cell below the question is not there"
-    )
+    active = opened._in_jupyterlab(ACTIVE)
+    assert active == "largest-safe-scale-card", "the cell below the question is not there"
     opened.page.keyboard.press("Shift+Enter")
     expect(card.locator(".jp-RenderedMarkdown").first).to_contain_text(STOPPED)
     expect(opened.card("The largest safe scale")).to_be_visible()

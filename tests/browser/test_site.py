@@ -102,10 +102,17 @@ def test_the_picture_follows_keyboard_mouse_and_touch_and_the_address_follows_it
     assert chosen.locator("option:checked").text_content() == "bf16"
 
 
+# Whether each hatch is of the drawing that is shown: a fill by a name is that of the first drawing with it,
+# and none where that one is not rendered.
+HATCHES = """() => [...document.querySelectorAll(".amp-live svg pattern")].map(({ id }) =>
+  document.getElementById(id).closest("svg").checkVisibility())"""
+
+
 @pytest.mark.parametrize("width", [320, 390, 1280])
 def test_the_front_page_says_between_slider_and_picture_whether_a_scale_is_safe(open_page, width):
     page = open_page("index", width=width)
     slider, _, caption = live(page)
+    assert set(page.evaluate(HATCHES)) == {True}
     said, picture = page.locator(".amp-in-short"), page.locator(".amp-live svg:visible")
     places = []
     for key, words in (("Home", "✓ Safe"), ("End", "✗ Too far")):
@@ -118,18 +125,6 @@ def test_the_front_page_says_between_slider_and_picture_whether_a_scale_is_safe(
     assert places == 3 * places[:1], "nothing jumps"
     assert picture.bounding_box()["y"] < caption.bounding_box()["y"]
     assert page.get_by_text("More in the notebook").is_hidden()
-
-
-HATCHES = """() => [...document.querySelectorAll(".amp-live svg pattern")].map(({ id }) =>
-  document.getElementById(id).closest("svg").checkVisibility())"""
-
-
-@pytest.mark.parametrize("width", [390, 1280])
-def test_bars_have_their_hatches_whichever_drawing_is_shown(open_page, width):
-    """A fill by a name is that of the first drawing with it, and none where that one is not rendered."""
-    page = open_page("index", width=width)
-    live(page)
-    assert set(page.evaluate(HATCHES)) == {True}
 
 
 def test_what_lesson_03_says_of_bf16_its_view_shows_where_the_link_leads(open_page):
@@ -189,6 +184,9 @@ def test_code_on_a_phone_keeps_its_lines_and_scrolls(open_page):
     page.keyboard.press("ArrowRight")
     page.wait_for_function("each => each.scrollLeft > 0", arg=code.element_handle())
     assert page.evaluate("document.documentElement.scrollWidth") == 390
+    solution = page.locator("#cell-largest-safe-scale-card pre[aria-label='Source of the solution']")
+    shadow = "each => getComputedStyle(each).backgroundImage"
+    assert "gradient" in solution.evaluate(shadow), "there is more of it"
 
 
 def test_the_contents_at_the_side_mark_where_one_reads(open_page):
@@ -207,6 +205,9 @@ def test_code_keeps_its_lines_on_a_wide_page_and_a_table_its_columns_on_a_phone(
     assert min(page.evaluate(cells)) > 90
     page = open_page("01_number_formats", width=390)
     assert page.locator("#cell-table-view caption").evaluate("each => each.clientWidth") < 390
+    for name in ("glossary", "live"):
+        box = open_page(name, width=390).locator(".amp-scroll:has(table)")
+        assert box.evaluate("each => each.scrollWidth - each.clientWidth") == 0, name
 
 
 def test_printed_sentences_are_wrapped_on_a_phone_and_printed_tables_are_not(open_page):
@@ -241,10 +242,15 @@ def test_a_picture_moves_sideways_on_a_phone_with_type_to_be_read_and_says_what_
     expect(page).to_have_url(re.compile(r"/pictures/03-fails-run\.png$"))
 
 
-def test_the_tree_of_symptoms_leads_to_a_cause(open_page):
+def test_the_tree_of_symptoms_asks_in_bold_and_leads_to_a_cause(open_page):
     path = max(paths(), key=lambda each: len(each.answered))
     page = open_page("symptoms")
     for _, answer in path.answered:
+        asked = page.locator("#tree .asked")
+        expect(asked).to_have_text(re.compile(r"\?$"))
+        expect(asked).to_have_css("font-weight", "600")
+        for aside in page.locator("#tree .asked + p.how").all():
+            expect(aside).to_have_css("font-weight", "400")
         page.locator("#tree").get_by_role("button", name=answer.text, exact=True).click()
     said = page.locator("#tree .end").inner_text()
     assert path.end.code.splitlines()[0] in said
@@ -252,29 +258,6 @@ def test_the_tree_of_symptoms_leads_to_a_cause(open_page):
     assert page.locator("#tree .end").inner_text() == said
     page.locator("#tree").get_by_role("button", name="Back").click()
     expect(page.locator("#tree .end")).to_have_count(0)
-
-
-@pytest.mark.parametrize("place", [(), (0,)])
-def test_of_a_question_about_a_symptom_only_what_is_asked_is_bold(open_page, place):
-    page = open_page("symptoms", f"?walk={'.'.join(map(str, place))}")
-    asked = page.locator("#tree .asked")
-    expect(asked).to_have_text(re.compile(r"\?$"))
-    aside = page.locator("#tree .asked + p.how")
-    weights = [each.evaluate("each => getComputedStyle(each).fontWeight") for each in (asked, aside)]
-    assert weights == ["600", "400"]
-
-
-@pytest.mark.parametrize("name", ["glossary", "live"])
-def test_a_table_of_words_is_whole_on_a_phone(open_page, name):
-    page = open_page(name, width=390)
-    box = page.locator(".amp-scroll:has(table)")
-    assert box.evaluate("each => each.scrollWidth - each.clientWidth") == 0
-
-
-def test_a_solution_has_a_shadow_where_there_is_more_of_it(open_page):
-    page = open_page("03_loss_scaling", width=390)
-    code = page.locator("#cell-largest-safe-scale-card pre[aria-label='Source of the solution']")
-    assert "gradient" in code.evaluate("each => getComputedStyle(each).backgroundImage")
 
 
 # The top of what stands first in its line beside the top of a text of several lines.
@@ -294,25 +277,17 @@ def test_what_stands_before_a_text_of_several_lines_stands_at_the_first(open_pag
     assert link.evaluate("each => getComputedStyle(each).display") == "inline"
 
 
-def test_an_error_is_explained_as_python_explains_it(open_page):
+def test_an_error_is_explained_as_python_explains_it_and_the_code_of_a_finding_with_its_cure(open_page):
     page = open_page("explain")
-    text = (
-        'Traceback (most recent call last):\n  File "x.py"\nValueError: Attempting to unscale FP16 gradients.'
-    )
-    page.locator("#said").fill(text)
-    page.locator("#explain").click()
-    meaning = audit.explain(text).meaning.replace("`", "")
-    expect(page.locator("#meaning")).to_contain_text(meaning)
-    page.locator("#said").fill("<img src=x onerror=alert(1)>")
-    page.locator("#explain").click()
-    expect(page.locator("#meaning")).to_contain_text("not among the messages")
-
-
-def test_the_code_of_a_finding_is_explained_with_its_cure(open_page):
-    page = open_page("explain")
-    page.locator("#said").fill("clip_before_unscale")
-    page.locator("#explain").click()
-    expect(page.locator("#meaning")).to_contain_text("call scaler.unscale_(optimizer) before you clip")
+    error = 'File "x.py"\nValueError: Attempting to unscale FP16 gradients.'
+    for text, said in (
+        (error, audit.explain(error).meaning.replace("`", "")),
+        (TAG, "not among the messages"),
+        ("clip_before_unscale", "call scaler.unscale_(optimizer) before you clip"),
+    ):
+        page.locator("#said").fill(text)
+        page.locator("#explain").click()
+        expect(page.locator("#meaning")).to_contain_text(said)
 
 
 def test_javascript_knows_a_message_by_the_patterns_as_python_does(open_page):
@@ -325,13 +300,18 @@ def test_javascript_knows_a_message_by_the_patterns_as_python_does(open_page):
     assert len(set(by_python)) > len(all_messages()) / 2
 
 
-def test_the_search_finds_words_of_a_section(open_page):
+def test_the_search_finds_words_of_a_section_and_what_a_whole_error_means(open_page):
     page = open_page("search")
     page.keyboard.type("clipping unscale")
     expect(page.locator("#found li").first).to_be_visible()
     assert page.locator("#found a", has_text="04").count()
     page.locator("#found a").first.click()
     assert page.locator("h1, h2").first.is_visible()
+    page = open_page("search")
+    page.locator("#words").fill("RuntimeError: expected scalar type Half but found Float")
+    page.locator("#found a").first.click()
+    expect(page).to_have_url(re.compile(r"explain\.html#message-product_of_two_dtypes$"))
+    expect(page.locator("#message-product_of_two_dtypes")).to_be_in_viewport()
 
 
 # Search for each text; of those whose section is not among what is found, say so.
@@ -351,28 +331,24 @@ def test_the_search_finds_each_message_by_the_words_of_its_heading(open_page):
     assert open_page("search").evaluate(NOT_FOUND, texts) == []
 
 
-def test_the_search_takes_a_whole_error_and_leads_to_what_it_means(open_page):
-    page = open_page("search")
-    page.locator("#words").fill("RuntimeError: expected scalar type Half but found Float")
-    page.locator("#found a").first.click()
-    expect(page).to_have_url(re.compile(r"explain\.html#message-product_of_two_dtypes$"))
-    expect(page.locator("#message-product_of_two_dtypes")).to_be_in_viewport()
-
-
-def test_a_card_that_was_searched_for_has_an_address_to_be_sent(open_page):
+def test_a_card_has_an_address_to_be_sent_is_turned_graded_and_comes_back(open_page):
     card = QUESTIONS[20]
     page = open_page("cards", f"#card-{card.id}")
     expect(page.locator(f"[id='card-{card.id}']")).to_be_in_viewport()
     assert page.url.endswith(f"cards.html#card-{card.id}")
     asked = page.locator("#card h3").text_content()
     assert asked == page.locator(f"[id='card-{card.id}']").text_content()
+    expect(page.locator("#card .answer")).to_be_hidden()
     page.get_by_role("button", name="Turn the card").click()
+    expect(page.locator("#card .answer")).to_be_visible()
     page.get_by_role("button", name="good").click()
     expect(page).to_have_url(re.compile(r"cards\.html\?card=[\w.]+$"))
     shown = page.locator("#card h3").text_content()
     assert shown != asked
+    expect(page.locator("#status")).to_contain_text("1 practised")
     page.reload()
     assert page.locator("#card h3").text_content() == shown
+    expect(page.locator("#status")).to_contain_text("1 practised")
 
 
 def test_a_lesson_leads_to_its_own_cards_and_they_stay_so(open_page):
@@ -386,19 +362,6 @@ def test_a_lesson_leads_to_its_own_cards_and_they_stay_so(open_page):
         page.get_by_role("button", name="good").click()
     page.reload()
     expect(page.locator("#status")).to_contain_text(f"{len(own)} cards, 3 practised")
-
-
-def test_a_card_is_turned_graded_and_comes_back(open_page):
-    page = open_page("cards")
-    first = page.locator("#card h3").text_content()
-    expect(page.locator("#card .answer")).to_be_hidden()
-    page.get_by_role("button", name="Turn the card").click()
-    expect(page.locator("#card .answer")).to_be_visible()
-    page.get_by_role("button", name="good").click()
-    expect(page.locator("#card h3")).not_to_have_text(first)
-    expect(page.locator("#status")).to_contain_text("1 practised")
-    page.reload()
-    expect(page.locator("#status")).to_contain_text("1 practised")
 
 
 def test_a_card_that_is_turned_on_a_phone_stays_where_it_is_and_its_answer_is_read_next(open_page):

@@ -7,9 +7,10 @@ from functools import partial
 import torch
 from torch.nn import functional as F
 
-from amp_lessons import autocast
+from amp_lessons import autocast, measure
 from amp_lessons.course.material import data, models
-from amp_lessons.measure import Rate, Roofline, Survey
+from amp_lessons.measure import Footprint, Rate, Roofline, Saved, Survey
+from amp_lessons.measure.footprint import COMPUTED
 from amp_lessons.measure.stopwatch import Timing
 
 RUNS = {
@@ -40,6 +41,22 @@ NETWORKS = {
     "conv net": partial(autocast.record, models.convolutional_classifier(4), IMAGES, backward=loss_fn),
     "block": partial(autocast.record, models.transformer_block(16, 2), torch.rand(2, 3, 16), backward=True),
     "refused": refused,
+}
+
+PERCEPTRON = models.digits_classifier(16)
+MEMORY = {
+    "perceptron": partial(measure.predict_memory, PERCEPTRON, IMAGES),
+    "block": partial(measure.predict_memory, models.transformer_block(16, 2), torch.rand(2, 8, 16)),
+}
+_KEPT = {
+    "fp32": [Saved("a", torch.float32, 60, False)],
+    "fp16": [Saved("a", torch.float16, 30, False), Saved("a", torch.float16, 50, True)],
+}
+FOOTPRINTS = {
+    name: Footprint(
+        400, 400, 800, tuple(kept), {"parameters": 400, "workspace": 100}, "backward", (), COMPUTED
+    )
+    for name, kept in _KEPT.items()
 }
 
 

@@ -79,15 +79,19 @@ def test_a_refusal_that_says_nothing_about_the_task_uses_up_no_hint(wrong):
     assert views.check("largest_safe_scale", lambda gradients: 65504.0).hint.number == 1
 
 
-def test_a_scaler_is_drawn_beside_pytorchs():
+def test_a_scaler_is_drawn_beside_pytorchs_a_right_one_too():
+    shown = views.check("loss_scaler", scaler())
+    assert shown.report.passed
+    assert shown.caption == "Scale after each update: yours follows the expected one all the way."
+    assert "<img alt=" in shown._repr_mimebundle_()["text/html"]
     shown = views.check("loss_scaler", scaler(update=update_that_forgets_to_start_again))
     expected, yours = (line.get_ydata().tolist() for line in shown.picture.figure.axes[0].lines[:2])
     (comparison,) = shown.report.comparisons
     assert (expected, yours) == (list(comparison.expected), list(comparison.yours))
     assert "at iteration 7 yours is 2⁵ instead of 2³; up to there it is the same." in shown.caption
     html = shown._repr_mimebundle_()["text/html"]
-    assert html.index("not passed") < html.index("get_scale() went from")
-    assert html.index("get_scale() went from") < html.index("<img alt=") < html.index("<summary>The numbers")
+    parts = ("not passed", "get_scale() went from", "<img alt=", "<summary>The numbers")
+    assert [html.index(part) for part in parts] == sorted(map(html.index, parts))
     assert html.count("<table>") == 1
 
 
@@ -127,26 +131,12 @@ def test_what_an_attempt_printed_stands_below_the_verdict():
     assert html.count("a line of yours") == 1
 
 
-@pytest.mark.parametrize("exercise", exercises.catalog(), ids=lambda each: each.id)
-def test_who_has_passed_is_told_of_other_ways_in_the_card_above(exercise):
-    solved = Report(exercise.id, exercise.title, (passed("fine", "good"),))
-    refused = Report(exercise.id, exercise.title, (failed("x", "y", "z"),))
-    assert ("in the card above" in Checked(solved)._html()) == bool(exercise.other_ways)
-    assert "in the card above" not in Checked(refused)._html()
-
-
-def test_a_passed_scaler_is_drawn_too():
-    shown = views.check("loss_scaler", scaler())
-    assert shown.report.passed
-    assert shown.caption == "Scale after each update: yours follows the expected one all the way."
-    assert "<img alt=" in shown._repr_mimebundle_()["text/html"]
-
-
-def test_the_picture_and_the_table_count_alike():
-    drawn = comparison_picture([LOSS]).figure.axes[0].lines[1].get_xdata().tolist()
-    text = str(report(failed("x", "y", "z")))
-    assert drawn == [1, 2, 3]
-    assert [line.split()[0] for line in text.splitlines()[-3:]] == ["1", "2", "3"]
+def test_who_has_passed_is_told_of_other_ways_in_the_card_above():
+    for exercise in exercises.catalog():
+        solved = Report(exercise.id, exercise.title, (passed("fine", "good"),))
+        refused = Report(exercise.id, exercise.title, (failed("x", "y", "z"),))
+        assert ("in the card above" in Checked(solved)._html()) == bool(exercise.other_ways), exercise.id
+        assert "in the card above" not in Checked(refused)._html(), exercise.id
 
 
 def test_where_nothing_can_be_drawn_the_report_stands_alone():
@@ -162,14 +152,11 @@ def test_where_nothing_can_be_drawn_the_report_stands_alone():
 @pytest.mark.parametrize(
     ("yours", "words"),
     [
-        ((1.0, 0.5, 0.25), "yours follows the expected one all the way"),
         ((1.001, 0.499, 0.2501), "yours follows the expected one all the way"),
         ((1.0, 0.5, 0.9), "at epoch 3 yours is 0.9 instead of 2⁻²; up to there it is the same."),
         ((3.0, 0.5, 0.25), "Loss: at epoch 1 yours is 3 instead of 2⁰."),
         ((1.0, math.nan, 0.25), "at epoch 2 yours is nan"),
-        ((1.0, math.inf), "at epoch 2 yours is inf"),
         ((1.0, 0.5), "yours ends at epoch 2, not 3; up to there it is the same"),
-        ((1.0, 0.5, 0.25, 0.1), "yours ends at epoch 4, not 3"),
     ],
 )
 def test_a_drawing_is_said_in_words(yours, words):
@@ -187,12 +174,14 @@ def test_whatever_the_numbers_there_is_a_picture(expected, yours):
     assert picture.png("caption").startswith(b"\x89PNG")
 
 
-def test_inf_and_nan_are_marked_where_they_are():
-    axes = comparison_picture(
-        [SideBySide("loss", "epoch", (1.0, 1.0, 1.0), (1.0, math.nan, math.inf))]
-    ).figure.axes[0]
-    assert axes.lines[2].get_xdata().tolist() == [2, 3]
-    assert "inf or nan" in axes.get_legend().get_texts()[2].get_text()
+def test_inf_and_nan_are_marked_where_they_are_and_the_picture_and_the_table_count_alike():
+    broken = SideBySide("loss", "epoch", (1.0, 1.0, 1.0), (1.0, math.nan, math.inf))
+    _, yours, marked = comparison_picture([broken]).figure.axes[0].lines
+    assert yours.get_xdata().tolist() == [1, 2, 3]
+    assert marked.get_xdata().tolist() == [2, 3]
+    assert "inf or nan" in marked.get_label()
+    text = str(report(failed("x", "y", "z"), comparisons=(broken,)))
+    assert [line.split()[0] for line in text.splitlines()[-3:]] == ["1", "2", "3"]
 
 
 def test_a_loss_scale_is_drawn_on_powers_of_two_and_a_loss_is_not():
@@ -203,11 +192,6 @@ def test_a_loss_scale_is_drawn_on_powers_of_two_and_a_loss_is_not():
     losses = SideBySide("loss", "step", (0.9, 0.4), (0.9, 0.5))
     scale, loss = comparison_picture([scales, losses]).figure.axes
     assert (scale.get_yscale(), loss.get_yscale()) == ("log", "linear")
-
-
-def test_what_was_asked_for_is_drawn_alike_in_every_run():
-    drawn = [comparison_picture([LOSS]).png() for _ in range(2)]
-    assert drawn[0] == drawn[1]
 
 
 def test_the_time_limit_is_passed_on():

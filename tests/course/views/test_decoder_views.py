@@ -12,85 +12,56 @@ from amp_lessons.course.views.widgets.few_bits import GROUPS
 
 
 @pytest.fixture(scope="module")
-def model():
-    return decoder.decoder(40).requires_grad_(False)
-
-
-@pytest.fixture(scope="module")
-def text():
+def case():
     tokens = torch.randint(40, (4, 33), generator=torch.Generator().manual_seed(0))
-    return tokens[:, :-1], tokens[:, 1:]
+    return decoder.decoder(40).requires_grad_(False), tokens[:, :-1], tokens[:, 1:]
 
 
-@pytest.fixture
-def parts(model, text):
-    return PartsView(model, *text)
+@pytest.mark.parametrize(
+    ("chosen", "format"), [(PARTS, "bf16"), (("head", "loss"), "fp16"), (("norms",), "bf16")]
+)
+def test_it_says_what_these_parts_change(case, chosen, format):
+    view = PartsView(*case)
+    view.parts, view.format = chosen, format
+    how = Arithmetic(dict.fromkeys(chosen, {"bf16": torch.bfloat16, "fp16": torch.float16}[format]))
+    off = (decoder.log_probabilities(*case, how) - decoder.log_probabilities(*case)).abs()
+    assert f"typically changes by {off.median():.4f}, by {off.max():.3f} at most" in view.caption
+    assert view.caption.startswith("All parts" if chosen == PARTS else ", ".join(chosen))
+    bars = [bar.get_height() for bar in view.picture.figure.axes[0].patches]
+    assert sum(height for height in bars if height >= 1) == off.numel()
 
 
-@pytest.fixture
-def few_bits(model, text):
-    return FewBitsView(model, *text)
+def test_a_click_changes_one_part_and_without_any_nothing_changes(case):
+    view = PartsView(*case)
+    before = view.caption
+    view._boxes["loss"].value = False
+    assert view.parts == tuple(part for part in PARTS if part != "loss")
+    assert view.caption != before
+    view.parts = ()
+    assert view.caption == "All parts in fp32: no log-probability changes."
+    assert len(view.picture.figure.axes[0].lines) == 0
 
 
-def bars(view):
-    return [bar.get_height() for bar in view.picture.figure.axes[0].patches if bar.get_height() >= 1]
-
-
-@pytest.mark.few(2)
-@pytest.mark.parametrize("chosen", [PARTS, ("head", "loss"), ("norms",)])
-@pytest.mark.parametrize("format", ["bf16", "fp16"])
-def test_it_says_what_these_parts_change(parts, model, text, chosen, format):
-    parts.parts, parts.format = chosen, format
-    dtype = {"bf16": torch.bfloat16, "fp16": torch.float16}[format]
-    how = Arithmetic(dict.fromkeys(chosen, dtype))
-    off = (decoder.log_probabilities(model, *text, how) - decoder.log_probabilities(model, *text)).abs()
-    assert f"typically changes by {off.median():.4f}, by {off.max():.3f} at most" in parts.caption
-    assert parts.caption.startswith("All parts" if chosen == PARTS else ", ".join(chosen))
-    assert sum(bars(parts)) == off.numel()
-
-
-def test_a_click_changes_one_part(parts):
-    before = parts.caption
-    parts._boxes["loss"].value = False
-    assert parts.parts == tuple(part for part in PARTS if part != "loss")
-    assert parts.caption != before
-
-
-def test_without_any_part_nothing_changes(parts):
-    parts.parts = ()
-    assert parts.caption == "All parts in fp32: no log-probability changes."
-    assert len(parts.picture.figure.axes[0].lines) == 0
-
-
-def test_experts_can_be_kept(parts, model, text):
-    with torch.no_grad():
-        model(text[0])
+def test_experts_can_be_kept(case):
+    view, (model, inputs, _) = PartsView(*case), case
+    model(inputs)
     kept = model.chosen
-    parts.replayed = True
-    assert all(map(torch.equal, parts.arithmetic.routes, kept))
-    assert "0 choices of experts differ" in parts.caption
+    view.replayed = True
+    assert all(map(torch.equal, view.arithmetic.routes, kept))
+    assert "0 choices of experts differ" in view.caption
 
 
-def test_a_part_that_is_not_there_is_refused(model, text):
-    with pytest.raises(ValueError, match="there is no part mlp"):
-        PartsView(model, *text, parts=("mlp",))
-
-
-@pytest.mark.few(5)
-@pytest.mark.parametrize("bits", [2, 4, 8])
-@pytest.mark.parametrize("place", range(len(GROUPS)))
-def test_it_says_the_perplexity_of_weights_in_few_bits(few_bits, model, text, bits, place):
-    few_bits.bits, few_bits.group = bits, place
+@pytest.mark.parametrize(("bits", "place"), [(2, 0), (4, 3), (8, len(GROUPS) - 1)])
+def test_it_says_the_perplexity_of_weights_in_few_bits(case, bits, place):
+    view, (model, *text) = FewBitsView(*case), case
+    view.bits, view.group = bits, place
     small = decoder.with_block_weights(
         model, lambda weight: formats.by_groups(weight, bits, GROUPS[place]).dequantize()
     )
-    assert f"perplexity {decoder.perplexity(small, *text):.3f}," in few_bits.caption
-    x, y = few_bits.picture.figure.axes[0].lines[-1].get_data()
+    assert f"perplexity {decoder.perplexity(small, *text):.3f}," in view.caption
+    x, y = view.picture.figure.axes[0].lines[-1].get_data()
     assert list(y) == [decoder.perplexity(small, *text)]
     if GROUPS[place] is not None:
         assert list(x) == [bits + 16 / GROUPS[place]]
-
-
-def test_its_curve_has_a_point_for_each_number_of_bits(few_bits):
-    curve = few_bits.picture.figure.axes[0].lines[1]
-    assert list(curve.get_xdata()) == [bits + 0.5 for bits in range(2, 9)]
+        curve = view.picture.figure.axes[0].lines[1]
+        assert list(curve.get_xdata()) == [each + 16 / GROUPS[place] for each in range(2, 9)]

@@ -12,20 +12,13 @@ from amp_lessons.measure import GPUS
 pytestmark = pytest.mark.slow
 
 
-@pytest.fixture(scope="module")
-def shared():
+@pytest.fixture
+def view():
     pytest.importorskip("transformers")
     return DecodingView("GPT-2", context=64)
 
 
-@pytest.fixture
-def view(shared):
-    shared.model, shared.context, shared.gpu = "GPT-2", 64, "H100 SXM"
-    shared.bits, shared.cache_itemsize = 16, 2
-    return shared
-
-
-def test_it_says_what_the_calculator_says(view):
+def test_it_says_and_draws_what_the_calculator_says(view):
     view.bits, view.cache_itemsize, view.gpu = 4, 1, "T4"
     expected = decoding(DECODERS["GPT-2"], 64).on(GPUS["T4"], bits=4, cache_itemsize=1)
     assert view.served == expected
@@ -33,14 +26,11 @@ def test_it_says_what_the_calculator_says(view):
     assert f"{memory(12 * 2 * 768)} a token" in view.caption  # layers, keys and values, width; one byte
     assert f"{expected.largest_batch:,} sequences fit: together" in view.caption
     assert f"below {expected.compute_bound_from:,} sequences" in view.caption
-
-
-def test_the_line_is_the_bound_and_begins_with_one_sequence(view):
-    (axes,) = view.picture.figure.axes
-    batches, rates = axes.lines[0].get_data()
+    line, bound, *_ = view.picture.figure.axes[0].lines
+    batches, rates = line.get_data()
     assert batches[0] == 1
-    assert list(rates) == [view.served.tokens_per_s(int(batch)) for batch in batches]
-    assert view.served.compute_bound_from in axes.lines[1].get_xdata()
+    assert list(rates) == [expected.tokens_per_s(int(batch)) for batch in batches]
+    assert expected.compute_bound_from in bound.get_xdata()
 
 
 @pytest.mark.parametrize(
@@ -56,19 +46,15 @@ def test_what_cannot_be_used_is_answered_at_the_field(view, typed, words):
     assert view.served.decoding.context == 1000
 
 
-def test_a_model_that_does_not_fit_is_said_to(view, monkeypatch):
+def test_a_model_that_does_not_fit_and_a_library_that_is_missing_are_said(view, monkeypatch):
+    def missing(*_):
+        raise MissingExtraError("Install it: pip")
+
     tiny = GPUS["T4"].__class__("tiny", 2**29 + 1, 1e9, {"fp16": 1e12}, "")
     monkeypatch.setitem(widget.GPUS, "T4", tiny)
     view.gpu = "T4"
     assert view.served.largest_batch == 0
     assert "Not even one fits" in view.caption
-    assert view.picture is not None
-
-
-def test_without_the_library_it_says_what_to_install(view, monkeypatch):
-    def missing(*_):
-        raise MissingExtraError("Install it: pip")
-
     monkeypatch.setattr(widget, "decoding", missing)
     view.context = 65
     assert "Install it" in view.caption

@@ -37,12 +37,9 @@ def colab(monkeypatch):
     return pretend
 
 
-def test_a_program_that_runs_cells_has_no_page():
-    assert not shown.has_page()
-
-
 @pytest.mark.parametrize("name", ["JPY_SESSION_NAME", "KAGGLE_KERNEL_RUN_TYPE"])
-def test_a_jupyter_server_and_kaggle_have_a_page(name, monkeypatch):
+def test_a_jupyter_server_and_kaggle_have_a_page_and_a_program_that_runs_cells_has_none(name, monkeypatch):
+    assert not shown.has_page()
     monkeypatch.setenv(name, "whatever they say")
     assert shown.has_page()
 
@@ -55,14 +52,10 @@ def test_vscode_has_a_page(monkeypatch):
     assert not shown.has_page()
 
 
-def test_colab_has_a_page(colab):
-    colab()
-    assert shown.has_page()
-
-
-def test_colab_is_asked_once_for_other_widgets(colab):
+def test_colab_has_a_page_and_is_asked_once_for_other_widgets(colab):
     asked = []
     colab(enable_custom_widget_manager=lambda: asked.append("once"))
+    assert shown.has_page()
     shown.enable_widgets_on_colab()
     shown.enable_widgets_on_colab()
     assert asked == ["once"]

@@ -1,3 +1,5 @@
+"""The fates of gradients, against PyTorch's cast and a real backward pass; the story says what is typed."""
+
 import re
 
 import pytest
@@ -14,14 +16,6 @@ from tests.course.views.conftest import faults_for_a_phone
 from tests.raised import lowered
 
 cross_entropy = torch.nn.functional.cross_entropy
-
-
-@pytest.fixture
-def gradients():
-    generator = torch.Generator().manual_seed(0)
-    return torch.randn(20_000, generator=generator) * torch.exp2(
-        6 * torch.randn(20_000, generator=generator) - 20
-    )
 
 
 @pytest.fixture
@@ -47,7 +41,8 @@ def live(model, batch, passes):
     return LossScaleView(model, batch, cross_entropy)
 
 
-def test_the_caption_says_what_pytorchs_own_cast_does(gradients):
+def test_the_caption_says_what_pytorchs_own_cast_does():
+    gradients = torch.randn(20_000) * torch.exp2(6 * torch.randn(20_000) - 20)
     view = CensusView(gradients)
     for exponent in (0, 4, 8):
         view.exponent = exponent
@@ -57,13 +52,12 @@ def test_the_caption_says_what_pytorchs_own_cast_does(gradients):
             f"Scale 2^{exponent}: {100 * (cast == 0).float().mean():.1f} % of 20,000 gradients vanish "
             f"({lowered(relative(norm))} of their norm)"
         ) in lowered(view.caption)
-        overflow = cast.isinf().sum().item()
-        assert ("none overflow" in view.caption) == (overflow == 0)
+        assert ("none overflow" in view.caption) == (not cast.isinf().any())
 
 
 @pytest.mark.parametrize("typed", ["banana", " "])
-def test_examples_in_a_message_are_accepted_by_the_field(gradients, typed):
-    view = CensusView(gradients)
+def test_examples_in_a_message_are_accepted_by_the_field(typed):
+    view = CensusView(torch.ones(3))
     view.scale = typed
     for example in re.search(r"Try (.*)\.", view._typed.error)[1].replace(" or ", ", ").split(", "):
         view.scale = example
@@ -82,30 +76,27 @@ def test_a_single_gradient_that_overflows_is_seen_in_the_picture():
     assert seen[1] * axes.bbox.height > 5, "pixels"
 
 
-def test_every_move_of_the_live_view_is_a_real_backward_pass(live, model, batch):
-    for exponent in (0, 16, 40):
-        live.exponent = exponent
-        census = scaling.backward_at(model, batch, cross_entropy, 2.0**exponent)
-        assert live.caption == describe(census)
-    assert "overflow" in live.caption
-    assert "none overflow" not in live.caption
-
-
-def test_a_move_of_the_live_view_runs_one_pass_and_another_layer_none(live, passes):
+def test_every_move_of_the_live_view_is_one_real_backward_pass_and_another_layer_none(
+    live, model, batch, passes
+):
+    torch.nn.init.normal_(
+        next(model.parameters())
+    )  # it sees that the model was trained on: once more in fp32
+    weights = [parameter.clone() for parameter in model.parameters()]
     assert passes == [torch.float32, torch.float16]
-    live.exponent = 7
-    assert passes == [torch.float32, torch.float16, torch.float16]
+    for exponent in (16, 40, 7):
+        live.exponent = exponent
+        seen = len(passes)
+        assert live.caption == describe(scaling.backward_at(model, batch, cross_entropy, 2.0**exponent))
+        del passes[seen:]  # those of the line above
+    assert passes == [torch.float32, torch.float16, torch.float32, *[torch.float16] * 3]
     whole = live.caption
     live.layer = live._layer.options[1]
     assert live.caption != whole
-    assert len(passes) == 3
-
-
-def test_the_live_view_sees_that_the_model_was_trained_on(live, model, batch):
-    torch.nn.init.normal_(next(model.parameters()))
-    live.exponent = 7
-    census = scaling.backward_at(model, batch, cross_entropy, 2.0**7)
-    assert live.caption == describe(census)
+    assert len(passes) == 6
+    live.dtype = torch.bfloat16
+    assert all(parameter.grad is None for parameter in model.parameters())
+    assert all(map(torch.equal, weights, model.parameters()))
 
 
 def test_what_cannot_be_run_at_all_is_raised(model, batch):
@@ -113,20 +104,6 @@ def test_what_cannot_be_run_at_all_is_raised(model, batch):
         LossScaleView(model, batch, lambda output, target: output)
     with pytest.raises(TypeError, match="a pair"):
         LossScaleView(model, batch[0], cross_entropy)
-
-
-def test_the_live_view_leaves_the_model_as_it_was(live, model):
-    weights = [parameter.clone() for parameter in model.parameters()]
-    live.exponent = 5
-    live.dtype = torch.bfloat16
-    assert all(parameter.grad is None for parameter in model.parameters())
-    assert all(torch.equal(old, new) for old, new in zip(weights, model.parameters(), strict=True))
-
-
-def test_the_page_names_the_picture_for_those_who_cannot_see_it(live):
-    page = live.children[-1]
-    assert page.alt == f"Histogram of gradients on a number line with its zones. {live.caption}"
-    assert page.caption == live.caption
 
 
 def test_zeros_and_infinities_of_the_true_gradient_are_told_apart():
@@ -144,21 +121,17 @@ def test_it_says_in_short_whether_a_scale_is_safe(live):
     assert CensusView(torch.ones(1)).page.in_short == "", "the lesson asks there for no window"
 
 
-def test_the_caption_says_that_bars_of_few_are_drawn_taller():
-    for fits, said in ((999, True), (9, False)):
-        assert ("overflow (drawn taller, to be seen)." in caption_of(fits)) is said, fits
+@pytest.mark.parametrize(("fits", "said"), [(999, True), (9, False)])
+def test_the_caption_says_that_bars_of_few_are_drawn_taller(fits, said):
+    few = scaling.census([torch.tensor([1.0] * fits + [2.0**17])])
+    assert ("overflow (drawn taller, to be seen)." in describe(few)) is said
 
 
-def caption_of(fits):
-    return describe(scaling.census([torch.tensor([1.0] * fits + [2.0**17])]))
-
-
-def test_what_would_fit_and_overflows_all_the_same_is_explained():
+@pytest.mark.parametrize(("scale", "said"), [(2.0**21, False), (2.0**10, True)])
+def test_what_would_fit_and_overflows_all_the_same_is_explained(scale, said):
     why = "all overflow, small ones too: an inf spreads through the backward pass."
-    fates = {fate: {} for fate in FATES}
-    for scale, said in ((2.0**21, False), (2.0**10, True)):
-        census = Census("fp16", scale, 0, 0, fates | {"overflowed": {-5: 3}}, 0.0, 0.0)
-        assert (why in describe(census)) is said
+    fates = {fate: {} for fate in FATES} | {"overflowed": {-5: 3}}
+    assert (why in describe(Census("fp16", scale, 0, 0, fates, 0.0, 0.0))) is said
 
 
 def test_for_a_phone_the_bars_are_drawn_when_pages_ask_and_then_follow():

@@ -45,14 +45,10 @@ async def until(condition):
     raise AssertionError("it did not happen within ten seconds")
 
 
-def test_it_waits_for_the_learner(view):
-    assert view.race.step == 0
+def test_run_trains_to_the_end_and_says_what_came_out(view):
     assert view.caption == (
         "digits, fp32 against fp16 autocast on cpu: 20 steps from the same initial weights, ready to start."
     )
-
-
-def test_run_trains_to_the_end_and_says_what_came_out(view):
     assert view.run() is view
     ran = view.race
     largest, at = ran.largest_difference
@@ -66,17 +62,20 @@ def test_run_trains_to_the_end_and_says_what_came_out(view):
     ):
         assert words in view.caption
     assert view._repr_mimebundle_()["text/plain"].startswith("[measured] digits")
-
-
-def test_the_curves_end_where_the_race_has_come(view):
-    view.run()
     fp32, amp, _ = view.picture._curves
-    assert list(fp32.get_ydata()) == view.race.fp32.losses
-    assert list(amp.get_ydata()) == view.race.amp.losses
-    assert list(view.picture._difference.get_ydata()) == view.race.differences
+    assert list(fp32.get_ydata()) == ran.fp32.losses
+    assert list(amp.get_ydata()) == ran.amp.losses
+    assert list(view.picture._difference.get_ydata()) == ran.differences
 
 
-def test_it_runs_in_the_background_while_other_code_runs(view):
+def test_it_runs_in_the_background_while_other_code_runs_and_is_drawn_at_every_step(view, monkeypatch):
+    monkeypatch.setattr(widgets.race, "SLICE_S", 60.0)  # a short race, too
+    drawn, show = [], view.show
+
+    def noted(*args, **kwargs):
+        drawn.append(view.race.step)
+        show(*args, **kwargs)
+
     async def learner():
         press(view, "Start")
         assert view.running
@@ -87,61 +86,44 @@ def test_it_runs_in_the_background_while_other_code_runs(view):
             await asyncio.sleep(0.001)
         return seen
 
-    seen = asyncio.run(learner())
-    assert view.race.finished
-    assert "finished" in view.caption
-    assert len(seen) > 5
-
-
-def test_a_short_race_is_drawn_at_every_step(view, monkeypatch):
-    monkeypatch.setattr(widgets.race, "SLICE_S", 60.0)
-    drawn, show = [], view.show
-
-    def seen(*args, **kwargs):
-        drawn.append(view.race.step)
-        show(*args, **kwargs)
-
-    async def learner():
-        view.start()
-        await until(lambda: not view.running)
-
-    monkeypatch.setattr(view, "show", seen)
-    asyncio.run(learner())
+    monkeypatch.setattr(view, "show", noted)
+    assert len(asyncio.run(learner())) > 5
     assert drawn == list(range(21))
+    assert "finished" in view.caption
 
 
-def test_stop_and_go_on(view):
+def test_stop_and_go_on_beside_another_view_pressed_too_often_and_start_again(view):
+    other = RaceView(dtype="bf16", device="cpu")
+
     async def learner():
+        for label in ("Stop", "Start", "Stop"):
+            press(view, label)
+        await asyncio.sleep(0.05)
+        assert (view.race.step, view.running) == (0, False)
+        other.start()
         press(view, "Start")
+        first = view._running
+        press(view, "Start")
+        assert view._running is first
         await until(lambda: view.race.step >= 3)
         press(view, "Stop")
         stopped, caption = view.race.step, view.caption
         await asyncio.sleep(0.1)
         assert view.race.step == stopped
         assert f"stopped: step {stopped} of 20" in caption
+        other.stop()
         press(view, "Start")
         await until(lambda: not view.running)
+        gone_on = view.race
+        press(view, "Start again")
+        assert (view.race.step, view.race is gone_on) == (0, False)
+        await until(lambda: not view.running)
+        return gone_on
 
-    asyncio.run(learner())
     uninterrupted = RaceView(device="cpu").run().race
-    assert view.race.amp.losses == uninterrupted.amp.losses
-    assert view.race.fp32.losses == uninterrupted.fp32.losses
-
-
-def test_who_presses_too_often_changes_nothing(view):
-    async def learner():
-        for label in ("Stop", "Start", "Stop"):
-            press(view, label)
-        await asyncio.sleep(0.05)
-        assert (view.race.step, view.running) == (0, False)
-        press(view, "Start")
-        first = view._running
-        press(view, "Start")
-        assert view._running is first
-        await until(lambda: not view.running)
-
-    asyncio.run(learner())
-    assert view.race.step == 20
+    for ran in (asyncio.run(learner()), view.race):
+        assert ran.amp.losses == uninterrupted.amp.losses
+        assert ran.fp32.losses == uninterrupted.fp32.losses
 
 
 def test_a_screen_reader_hears_of_the_start_a_stop_and_the_end_alone(view):
@@ -169,59 +151,26 @@ def test_a_screen_reader_hears_of_the_start_a_stop_and_the_end_alone(view):
     assert len(pages) > 2 * len(spoken)
 
 
-def test_start_again_goes_back_to_the_initial_weights(view):
-    view.run()
-    losses = view.race.amp.losses
-
-    async def learner():
-        press(view, "Start again")
-        assert view.race.step == 0
-        await until(lambda: not view.running)
-
-    asyncio.run(learner())
-    assert view.race.amp.losses == losses
-
-
-def test_two_views_do_not_disturb_each_other(view):
-    other = RaceView(dtype="bf16", device="cpu")
-
-    async def learner():
-        view.start()
-        other.start()
-        await until(lambda: view.race.step >= 3 and other.race.step >= 3)
-        other.stop()
-        await until(lambda: not view.running)
-
-    asyncio.run(learner())
-    assert view.race.amp.losses == RaceView(device="cpu").run().race.amp.losses
-    assert other.race.step < 20
-
-
-def test_another_dtype_lines_up_a_new_race_and_stops_the_old_one(view):
+@pytest.mark.parametrize("act", [RaceView.close, lambda view: setattr(view, "dtype", "bf16")])
+def test_a_closed_view_stops_and_another_dtype_lines_up_a_new_race(view, act):
     async def learner():
         view.start()
         await until(lambda: view.race.step >= 3)
         old = view.race
-        view.dtype = "bf16"
+        act(view)
         stopped = old.step
         await asyncio.sleep(0.05)
-        assert (old.step, view.race.step, view.running) == (stopped, 0, False)
+        assert (old.step, view.running) == (stopped, False)
+        return old
 
-    asyncio.run(learner())
-    assert "bf16 autocast" in view.caption
-    assert view.race.amp.precision == "bf16"
-
-
-def test_the_task_can_be_chosen(view):
-    view.task = "character language model"
-    assert view.caption.startswith("character language model, fp32 against fp16")
+    old = asyncio.run(learner())
+    assert (view.race is old) == ("fp16 autocast" in view.caption) == (view.race.amp.precision == "fp16")
 
 
 @pytest.mark.few(2)
 @pytest.mark.parametrize(
     ("name", "value", "answer"),
     [
-        ("task", "chess", "digits"),
         ("task", ["digits"], "digits"),
         ("dtype", "fp8", "fp16 or bf16"),
         ("dtype", torch.float32, "fp16 or bf16"),
@@ -285,18 +234,6 @@ def test_an_interrupt_goes_through_and_leaves_a_race_that_can_be_run(monkeypatch
     assert view.race.amp.losses == RaceView(dtype="bf16", device="cpu").run().race.amp.losses
 
 
-def test_a_closed_view_stops(view):
-    async def learner():
-        view.start()
-        await until(lambda: view.race.step >= 1)
-        view.close()
-        stopped = view.race.step
-        await asyncio.sleep(0.05)
-        assert view.race.step == stopped
-
-    asyncio.run(learner())
-
-
 def test_the_difference_of_the_race_before_stays_in_sight_where_both_had_the_same_task(view):
     view.run()
     before = view.race.differences
@@ -304,4 +241,5 @@ def test_the_difference_of_the_race_before_stays_in_sight_where_both_had_the_sam
     grey = [list(line.get_ydata()) for line in view.picture.figure.axes[1].lines]
     assert before in grey
     view.run().task = "character language model"
+    assert view.caption.startswith("character language model, fp32 against ")
     assert [list(line.get_ydata()) for line in view.picture.figure.axes[1].lines] == [[]]

@@ -77,32 +77,26 @@ def test_where_there_is_no_page_one_output_holds_everything(shown, outputs, no_p
     assert outputs == []
 
 
-def test_on_a_page_something_to_read_comes_first_and_then_the_controls(shown, outputs, page):
+def test_on_a_page_something_to_read_comes_first_and_then_the_controls_hidden_until_they_arrive(
+    shown, outputs, page
+):
     assert displayed(shown) == {}
     still, live = outputs
     assert {*still} == {"text/html", "text/plain"}
     assert still["text/plain"]
     assert readable(still["text/html"]).startswith("To get the controls, click here, then menu ")
-    assert live == {
-        WIDGET_VIEW: {"version_major": 2, "version_minor": 0, "model_id": shown.model_id},
-        "text/plain": "",
-    }
-
-
-def test_the_controls_stay_hidden_until_they_arrive(shown, outputs, page):
-    displayed(shown)
+    view = {"version_major": 2, "version_minor": 0, "model_id": shown.model_id}
+    assert live == {WIDGET_VIEW: view, "text/plain": ""}
     (name,) = (each for each in shown._dom_classes if each.startswith("amp-live-"))
-    assert f".{name} {{ display: none !important }}" in outputs[0]["text/html"]
+    assert f".{name} {{ display: none !important }}" in still["text/html"]
     (rules,) = rules_of(shown)
     assert f".{name}.{name}:not(.jupyter-widgets-disconnected) {{ display: flex !important }}" in rules
     (hidden,) = re.findall(r"\.(amp-stand-in-\w+) { display: none }", rules)
-    assert f'<div class="{hidden}">' in outputs[0]["text/html"]
-
-
-def test_the_arrow_of_a_list_is_another_one_on_a_dark_page(shown, outputs, page):
-    displayed(shown)
-    (rules,) = rules_of(shown)
+    assert f'<div class="{hidden}">' in still["text/html"]
     assert '[data-jp-theme-light=false] { --jp-widgets-dropdown-arrow: url("data:image/svg+xml,' in rules
+    displayed(shown)
+    assert outputs[:2] == outputs[2:], "shown again it is the same"
+    assert len({*shown.children}) == len(shown.children)
 
 
 def test_a_view_that_replaces_its_controls_stays_shown(outputs, page):
@@ -124,50 +118,33 @@ def test_what_has_no_controls_is_no_widget_on_a_page(outputs, page):
     assert readable(shown["text/html"]) == "Falling."
 
 
-def test_shown_again_it_is_the_same(shown, outputs, page):
-    displayed(shown)
-    displayed(shown)
-    assert outputs[:2] == outputs[2:]
-    assert len({*shown.children}) == len(shown.children)
-
-
-def test_a_view_stands_in_as_its_picture_with_its_caption(outputs, page):
+def test_a_view_stands_in_as_its_picture_with_its_caption_and_without_one_as_its_sentence(outputs, page):
     view = views.CensusView(torch.ones(3))
     displayed(view)
     html = outputs[0]["text/html"]
     assert html.count('src="data:image/png;base64,') == 1
     assert readable(html).endswith(view.caption)
-
-
-def test_a_view_without_a_picture_stands_in_as_its_sentence(outputs, page):
-    view = views.CensusView(torch.ones(3))
     view._picture = None
     view.say("Nothing to draw.")
     displayed(view)
-    assert readable(outputs[0]["text/html"]).endswith("Nothing to draw.")
+    assert readable(outputs[2]["text/html"]).endswith("Nothing to draw.")
 
 
-def test_a_question_can_be_read_and_its_answer_unfolded(outputs, page):
-    quiz = views.Quiz("scaling.floor")
+def test_a_question_and_a_task_can_be_read_and_answer_and_hints_unfolded_and_not_the_solution(outputs, page):
+    quiz, card = views.Quiz("scaling.floor"), views.ExerciseCard("decode_bits")
     displayed(quiz)
-    html = outputs[0]["text/html"]
-    text = readable(html)
-    assert quiz.question.text in text
+    displayed(card)
+    asked, task = (each["text/html"] for each in outputs if "text/html" in each)
+    assert quiz.question.text in readable(asked)
     for letter, choice in zip("abc", quiz.question.choices, strict=False):
-        assert f"{letter}) {choice.text}" in text
-    before, _, after = html.partition("<details>")
+        assert f"{letter}) {choice.text}" in readable(asked)
+    before, _, after = asked.partition("<details>")
     assert quiz.question.answer.why in readable(after)
     assert quiz.question.answer.why not in readable(before)
-
-
-def test_a_task_can_be_read_and_its_hints_unfolded_and_not_the_solution(outputs, page):
-    card = views.ExerciseCard("decode_bits")
-    displayed(card)
-    html = outputs[0]["text/html"]
-    assert card.exercise.title in readable(html)
-    assert [html.count(f"<summary>Hint {n}</summary>") for n in range(5)] == [0, 1, 1, 1, 0]
-    assert card.exercise.solution_source not in html
-    assert 'exercises.solution("decode_bits")' in unescape(html)
+    assert card.exercise.title in readable(task)
+    assert [task.count(f"<summary>Hint {n}</summary>") for n in range(5)] == [0, 1, 1, 1, 0]
+    assert card.exercise.solution_source not in task
+    assert 'exercises.solution("decode_bits")' in unescape(task)
 
 
 def test_what_stands_in_knows_the_next_morning_what_was_done(outputs, page):

@@ -42,27 +42,30 @@ def names(view):
     return [axis.name for axis in states.axes(view)]
 
 
-def test_sliders_and_lists_move_and_what_is_typed_does_not():
-    assert names(Product()) == ["factor", "most"]
+@pytest.mark.parametrize(
+    ("view", "most_states", "moving"),
+    [
+        (Product, 500, ["factor", "most"]),
+        (OfOne, 500, ["most"]),
+        (Product, 6, ["factor"]),
+        (Product, 4, ["most"]),
+    ],
+)
+def test_sliders_and_lists_move_that_a_view_names_and_that_make_few_states(
+    view, most_states, moving, monkeypatch
+):
+    monkeypatch.setattr(states, "MOST_STATES", most_states)
+    assert names(view()) == moving
 
 
-def test_a_view_says_which_of_them_move():
-    assert names(OfOne()) == ["most"]
-
-
-def test_what_would_make_too_many_states_stands_still(monkeypatch):
-    monkeypatch.setattr(states, "MOST_STATES", 6)
-    assert names(Product()) == ["factor"]
-    monkeypatch.setattr(states, "MOST_STATES", 4)
-    assert names(Product()) == ["most"]
-
-
-def test_each_state_is_looked_at_once_within_the_ends_that_it_has():
+def test_each_state_is_looked_at_once_within_its_ends_and_then_the_view_is_as_it_was():
     view = Product()
+    before = view.caption
     found = [(at, view.caption) for at in states.each_state(view, states.axes(view))]
     captions = [f"{factor} times {most}" for most in (6, 4) for factor in range(2, most + 1)]
     assert [caption for _, caption in found] == captions
     assert [at for at, _ in found] == [(i, 1) for i in range(5)] + [(i, 0) for i in range(3)]
+    assert (view.caption, view._factor.value, view._most.value) == (before, 3, 6)
 
 
 def test_nothing_is_a_choice_like_others():
@@ -73,13 +76,6 @@ def test_nothing_is_a_choice_like_others():
     for position in (1, 0, 1):
         axis.move(position)
         assert (axis.position, states.shown(view._most)["index"]) == (position, position)
-
-
-def test_afterwards_the_view_is_as_it_was():
-    view = Product()
-    before = view.caption
-    assert list(states.each_state(view, states.axes(view)))
-    assert (view.caption, view._factor.value, view._most.value) == (before, 3, 6)
 
 
 def test_what_a_page_shows_is_the_picture_as_a_drawing_with_its_caption():

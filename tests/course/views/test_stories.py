@@ -12,6 +12,7 @@ import pytest
 import torch
 
 from amp_lessons import audit, parallel, views
+from amp_lessons.course.interview import DESIGNS
 from amp_lessons.course.material import models
 from amp_lessons.course.material.decoder import Changes
 from amp_lessons.course.quizzes import Choice, Question
@@ -20,7 +21,7 @@ from amp_lessons.course.views.base.moving import svg
 from amp_lessons.formats import BLOCK_FORMATS, FORMATS, per_tensor
 from tests.audit.report.samples import report
 from tests.course.views import samples
-from tests.course.views.hands import press, within
+from tests.course.views.hands import Clock, plotted, press, seen, within
 
 cross_entropy = torch.nn.functional.cross_entropy
 
@@ -39,6 +40,10 @@ def squares(width):
     return {"cost": {"fp32": width**2, "bf16": width**2 / 2}, "KiB": {"fp32": 4352.0, "bf16": 2698.0}}
 
 
+CHANGES = {
+    "loss": Changes(torch.tensor([0.001, 0.003, 0.04]), 0),
+    "all but the router": Changes(torch.tensor([0.001, 0.002, 0.5]), 7),
+}
 FOUR_BITS = [per_tensor(FORMATS["fp4_e2m1"]), BLOCK_FORMATS["mxfp4"]]
 
 
@@ -76,6 +81,10 @@ STORIES = {
             *calls("type", "1e400", "-0", "nan", "0x7bff", "2^-25", "-65504", "3e-6", "0.5", "70000"),
             *calls("type", "abc", "", "0xfffff", "<b>", "0.5"),
             ("flip", 0),
+            ("type", "inf"),
+            ("flip", 0),
+            ("type", "0x3c01"),
+            {"format": "bf16"},
             ("type", "1e400"),
             {"format": "fp32"},
             {"format": "e8m0"},
@@ -98,15 +107,7 @@ STORIES = {
             *calls("advance", 3 * 7),
         ],
     ),
-    "changes_by_name": (
-        lambda: views.changes_by_name(
-            {
-                "loss": Changes(torch.tensor([0.001, 0.003, 0.04]), 0),
-                "all but the router": Changes(torch.tensor([0.001, 0.002, 0.5]), 7),
-            }
-        ),
-        [],
-    ),
+    "changes_by_name": (lambda: views.changes_by_name(CHANGES, without=CHANGES), []),
     "image_rows": (
         lambda: views.image_rows({"small": normal(20, 64), "large": normal(3, 1, 16, 16)}, "Two kinds."),
         [],
@@ -205,15 +206,67 @@ STORIES = {
         lambda: views.ScaleView(torch.full((4, 4), 1e36), way="tensor"),
         each("outlier", 20, 1),
     ),
+    "memory": (
+        lambda: views.MemoryView(samples.MEMORY),
+        [{"optimizer": "SGD"}, {"network": "block"}, {"precision": "bf16"}, {"depth": 1}],
+    ),
+    "memory_of_layers": (lambda: views.activation_stack(samples.FOOTPRINTS), []),
+    "memory_of_a_step": (lambda: views.step_memory(samples.FOOTPRINTS), []),
     "updates": (
         lambda: views.UpdateView(steps=50),
         [{"exponent": -6}, {"format": "fp8_e4m3"}],
     ),
 }  # fmt: skip
+# Views that are pressed: what a number ticks is the box with that place among what a good answer covers.
+GO_ON = ["Show what a good answer covers", 0, "Next question"]
+PRESSED = {
+    "card": (
+        lambda: views.ExerciseCard("decode_bits"),
+        [
+            *("Hint 1", "Hint 1", "Hint 2"),
+            *("Show solution", "Keep trying", "Show solution", "Show it anyway"),
+        ],
+    ),
+    "code_round": (
+        lambda: views.CodingRound(10, 3, "stable_softmax", clock=Clock()),
+        ["Start", "Hint", "End the round", "Yes"],
+    ),
+    "curve_quiz": (
+        lambda: views.CurveQuiz((1, 2)),
+        [*calls("choose", "a", "b"), "Next curve", *calls("choose", "a"), "Next curve"],
+    ),
+    "design": (
+        lambda: views.DesignRound(clock=Clock()),
+        ["Start", *len(DESIGNS[0].stages) * GO_ON, "Start", "Keep it", "Start", "Begin anew"],
+    ),
+    "flash_cards": (
+        lambda: views.FlashCards(first="loss_scaling.why"),
+        ["Turn the card", 0, 1, ("grade",), "Take the last grade back", "Turn the card", "easy: in 8 days"],
+    ),
+    "mock": (
+        lambda: views.MockInterview("senior", 60, 1, clock=Clock()),
+        [
+            *("Start", *GO_ON, "Take the last answer back", "End it here", "Go on", "End it here", "Yes"),
+            *("Start", "Keep it", "Start", "Begin anew"),
+        ],
+    ),
+    "patient": (lambda: views.Patient("heal_snail"), calls("diagnose", "a", "b", "c")),
+    "quiz": (lambda: views.Quiz(two_plus_two()), ["a)  3", "b)  4"]),
+    "symptom_tree": (
+        views.SymptomTree,
+        [
+            *("the loss is NaN or inf", "bf16", "Back", "bf16", "Start again"),
+            *("the memory is full", "in the first or second step", "Back"),
+        ],
+    ),
+}  # fmt: skip
+# Views of which a cell that is run again shows a new one that goes on.
+GOES_ON = {"card", "patient", "quiz", "symptom_tree"}
+NOT_ALWAYS = re.compile(r"\d{4}-\d\d-\d\d|\d+ cards(?=:)|(?<=comes back in )[^.]+")
 # How many operations PyTorch has is not alike everywhere, nor the last digit of what was trained.
 NUMBERS_DIFFER = {"atlas", "cycle", "scaler"}
 # What a view has trained or measured is more than its controls say.
-HAS_MORE_THAN_CONTROLS = {"cycle", "roofline", "scaler"}
+HAS_MORE_THAN_CONTROLS = {"roofline", "scaler"}
 
 
 @pytest.fixture(autouse=True)
@@ -231,18 +284,13 @@ def test_what_a_view_says_when_it_is_moved(name, golden):
         assert base64.b64decode(bundle["image/png"]).startswith(b"\x89PNG")
         told += [
             f"[picture] {view.alt.removesuffix(view.caption)}",
-            f"[drawn] {' | '.join(drawn(view.picture))}",
+            *(f"[{name}] {said}" for name, said in drawn(view.picture)),
         ]
     before = state(view)
     for move in moves:
         make_move(view, move)
         after = state(view)
-        changed = [
-            f"{what}: {after.get(what, 'no more')}"
-            for what in before | after
-            if before.get(what) != after.get(what)
-        ]
-        told += [f"\n> {said_of(move)}", *(changed or ["nothing changes"])]
+        told += [f"\n> {said_of(move)}", *changes(before, after)]
         before = after
     text = "\n".join(told)
     golden(f"{name}.txt", re.sub(r"\d[\d,.]*\d|\d", "#", text) if name in NUMBERS_DIFFER else text)
@@ -250,6 +298,30 @@ def test_what_a_view_says_when_it_is_moved(name, golden):
         again = make()
         again.take_over(view)
         assert state(again) == before, "a cell that is run again goes on where its view was left"
+
+
+@pytest.mark.parametrize("name", PRESSED)
+def test_what_is_seen_of_a_view_when_it_is_pressed(name, golden):
+    make, moves = PRESSED[name]
+    view = make()
+    told, before = [view._repr_mimebundle_()["text/plain"], "\n> at first"], dict(seen(view))
+    told += changes({}, before)
+    for move in moves:
+        make_move(view, move)
+        after = dict(seen(view))
+        told += [f"\n> {said_of(move)}", *changes(before, after)]
+        before = after
+    golden(f"{name}.txt", NOT_ALWAYS.sub("#", "\n".join(told)))
+    if name in GOES_ON:
+        again = make()
+        again.take_over(view)
+        assert dict(seen(again)) == before, "a cell that is run again goes on where its view was left"
+
+
+def changes(before, after):
+    """Return what is other than before, or that nothing is."""
+    other = [what for what in before | after if before.get(what) != after.get(what)]
+    return [f"{what}: {after.get(what, 'no more')}" for what in other] or ["nothing changes"]
 
 
 @pytest.mark.parametrize("name", STORIES)
@@ -261,39 +333,45 @@ def test_a_drawing_has_each_id_once_and_words_for_those_who_cannot_see_it(name):
             assert len(ids) == len(set(ids))
         assert view.alt.endswith(f" {view.caption}")
         assert len(view.alt) > len(view.caption) + 5
+        assert getattr(view.page, "alt", view.alt) == view.alt
 
 
 def drawn(picture):
-    """Yield the words of a picture, but for the ticks of its axes."""
+    """Yield the words of a picture, but for the ticks of its axes, and what is plotted there in numbers."""
+    words = []
     for part in (picture.figure, *picture.figure.axes):
-        legend = part.get_legend() if part is not picture.figure else None
         titles = (
             [] if part is picture.figure else [part.get_title("left"), part.get_xlabel(), part.get_ylabel()]
         )
+        legend = part.get_legend() if part is not picture.figure else None
         texts = [*part.texts, *(legend.get_texts() if legend else [])]
-        yield from filter(None, [*titles, *(each.get_text().replace("\n", " ").strip() for each in texts)])
+        words += filter(None, [*titles, *(" ".join(each.get_text().split()) for each in texts)])
+    yield "drawn", " | ".join(words)
+    yield from plotted(picture)
 
 
 def said_of(move):
     if isinstance(move, dict):
         return ", ".join(f"{name} = {value!r}" for name, value in move.items())
-    return move if isinstance(move, str) else f"{move[0]} {move[1]!r}"
+    return f"{move[0]} {', '.join(map(repr, move[1:]))}" if isinstance(move, tuple) else str(move)
 
 
 def make_move(view, move):
-    """Set attributes as controls do, press the button of a name, or call what takes arguments."""
+    """Set attributes as controls do, press a button, tick a box, or call what takes arguments."""
     if isinstance(move, dict):
         for name, value in move.items():
             setattr(view, name, value)
     elif isinstance(move, str):
         press(view, move)
+    elif isinstance(move, int):
+        view._rubric._points.children[move].value = True
     else:
         getattr(view, move[0])(*move[1:])
 
 
 def state(view):
     """Return what can be read off a view: caption, where its controls stand, their complaints, which rest."""
-    said = {"caption": view.caption}
+    said = {"caption": view.caption, **(dict(drawn(view.picture)) if view.picture else {})}
     for control in within(view):
         typed_or_moved = isinstance(control, Slider | Field)
         label = control.label if typed_or_moved else getattr(control, "description", "")
@@ -331,25 +409,6 @@ def test_a_move_draws_nothing_anew_and_the_way_back_leads_to_the_same_picture(na
     assert picture.pixels().tobytes() == before
 
 
-@pytest.mark.parametrize(
-    ("name", "move"),
-    [
-        ("bits", ("flip", 0)),
-        ("play", {"value": 2}),
-        ("roofline", {"size": 256}),
-        ("ruler", {"zoom": 5}),
-        ("ruler", {"around": 2048}),
-        ("updates", {"exponent": -6}),
-        ("updates", {"format": "fp8_e4m3"}),
-    ],
-)
-def test_a_move_changes_the_picture(name, move):
-    view = STORIES[name][0]()
-    before = view.picture.pixels().tobytes()
-    make_move(view, move)
-    assert view.picture.pixels().tobytes() != before
-
-
 # What is refused in words, and which: an error and a part of its message.
 REFUSED = [
     (lambda: views.AuditView("train.py"), TypeError, "what audit.watch gives, or its report"),
@@ -361,7 +420,6 @@ REFUSED = [
     (lambda: views.CodingRound(10).hand_in(None), ValueError, "press Start"),
     (lambda: views.CodingRound(10).report, ValueError, "press Start"),
     (lambda: setattr(views.CurveQuiz(), "number", 13), ValueError, "from 1 to 12"),
-    (lambda: setattr(views.CurveQuiz(), "number", "2"), ValueError, "from 1 to 12"),
     (lambda: setattr(views.CurveQuiz(range(7, 13)), "number", 6), ValueError, "from 7 to 12"),
     (lambda: views.curves({str(i): [0.0] for i in range(99)}, ""), ValueError, "99 curves, and there are"),
     (lambda: views.DesignRound("serv"), KeyError, "did you mean serve"),
@@ -377,17 +435,14 @@ REFUSED = [
     (lambda: views.report_page("report"), TypeError, "not str"),
     (lambda: views.OutlierView(torch.zeros(4)), ValueError, "Give a matrix"),
     (lambda: views.OutlierView(torch.zeros(0, 3)), ValueError, "Give a matrix"),
-    (lambda: views.OutlierView(torch.zeros(2, 2, 2)), ValueError, "Give a matrix"),
+    (lambda: views.PartsView(None, None, None, ("mlp",)), ValueError, "there is no part mlp"),
     (lambda: views.Patient("heal_snial"), ValueError, "heal_snail"),
     (lambda: setattr(views.Play(squares, "width", [2, 4], start=4), "value", 3), ValueError, "one of 2, 4"),
     (lambda: views.Quiz(two_plus_two()).choose("c"), ValueError, "choose one of a, b"),
-    (lambda: views.Quiz(two_plus_two()).choose(""), ValueError, "choose one of a, b"),
     (lambda: views.Quiz(two_plus_two()).choose("ab"), ValueError, "choose one of a, b"),
-    (lambda: views.Quiz(two_plus_two()).choose("A"), ValueError, "choose one of a, b"),
     (lambda: views.RaceView(task="chess", device="cpu"), ValueError, "chess"),
     (lambda: views.RaceView(dtype="fp8", device="cpu"), ValueError, "fp8"),
     (lambda: views.ReductionView(torch.ones(1, 4)), ValueError, "tensor"),
-    (lambda: views.ReductionView(torch.ones(4)), ValueError, "tensor"),
     (lambda: views.ReductionView({}), ValueError, "tensor"),
     (lambda: views.ReductionView(torch.zeros(4, 4)), ValueError, "tensor"),
     (lambda: views.ReductionView(torch.ones(4, 4, dtype=torch.int64)), TypeError, "tensor"),

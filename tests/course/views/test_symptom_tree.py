@@ -6,7 +6,7 @@ import pytest
 
 from amp_lessons import views
 from amp_lessons.course.clinic.symptoms import SYMPTOMS, paths
-from tests.course.views.hands import press, within
+from tests.course.views.hands import press
 
 
 @pytest.fixture
@@ -29,44 +29,24 @@ def test_every_way_can_be_pressed_to_its_end(tree):
         assert path.end.cause.split("'")[0][:30] in tree.children[0].value
 
 
-def test_back_takes_one_answer_back_and_start_again_all(tree):
-    tree.answer("the loss is NaN or inf")
-    tree.answer("bf16")
-    press(tree, "Back")
-    assert tree.answers == tuple(each.text for each in SYMPTOMS.answers[0].then.answers)
-    tree.answer("bf16")
-    press(tree, "Start again")
-    assert tree.answers == tuple(each.text for each in SYMPTOMS.answers)
-    assert next(each for each in within(tree) if getattr(each, "description", None) == "Back").disabled
-
-
-def test_at_an_end_there_is_no_answer(tree):
+def test_at_an_end_there_is_no_answer_and_its_lines_are_for_a_new_cell(tree, monkeypatch):
+    cells = []
+    assert "answer the questions first" in tree.next_cell()
     tree.answer("the memory is full")
     tree.answer("in the first or second step")
     with pytest.raises(ValueError, match="this is an end"):
         tree.answer("yes")
-
-
-def test_the_lines_of_an_end_are_for_a_new_cell(tree):
-    assert "answer the questions first" in tree.next_cell()
-    tree.answer("the memory is full")
-    tree.answer("in the first or second step")
-    assert tree.next_cell() == tree.end.code, "elsewhere than in a notebook"
-
-
-def test_in_a_notebook_they_are_put_there(tree, monkeypatch):
-    cells = []
+    code = tree.end.code
+    assert tree.next_cell() == code, "elsewhere than in a notebook"
     shell = type("Shell", (), {"set_next_input": lambda self, code: cells.append(code)})
     monkeypatch.setattr("amp_lessons.course.views.widgets.symptoms.get_ipython", shell)
     tree.next_cell()
-    assert cells == []
-    tree.answer("the memory is full")
-    tree.answer("in the first or second step")
+    tree.start_again()
     tree.next_cell()
-    assert cells == [tree.end.code]
+    assert cells == [code]
 
 
-def test_without_a_kernel_every_way_can_be_read(tree):
+def test_without_a_kernel_every_way_can_be_read_and_what_was_answered(tree):
     bundle = tree._repr_mimebundle_()
     rows = [line for line in bundle["text/markdown"].splitlines() if line.startswith("- ")]
     assert len(rows) == len(list(paths())) == tree.stand_in().count("<li>")
@@ -76,9 +56,6 @@ def test_without_a_kernel_every_way_can_be_read(tree):
     assert first in rows[0]
     assert "finite, and below 65,504? yes" in bundle["text/markdown"]
     assert bundle["text/plain"].splitlines()[:2] == [SYMPTOMS.text, "- the loss is NaN or inf"]
-
-
-def test_what_was_answered_is_said_again(tree):
     tree.answer("the loss is flat")
     assert "<em>the loss is flat</em>" in tree.children[0].value
     assert tree._repr_mimebundle_()["text/plain"].startswith(f"{SYMPTOMS.text} the loss is flat\n")

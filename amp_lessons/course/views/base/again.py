@@ -26,7 +26,9 @@ def go_on(view: V, take_over: Callable[[V], None]) -> None:
     code = code_of_cell()
     if not code:
         return
-    key = (code, type(view), tuple(map(_standing, controls_of(view, _CONTROLS))))
+    controls = controls_of(view, _CONTROLS)  # a list stands at a place, as its values may be any
+    stand = ((_name(each), each.index if _is_list(each) else each.value) for each in controls)
+    key = (code, type(view), tuple(stand))
     before, _LAST[key] = _LAST.get(key, view), view
     if before is not view:
         take_over(before)
@@ -59,8 +61,12 @@ def copy_controls(before: V, now: V, parts: type[V]) -> None:
             return
         if isinstance(left, parts) and isinstance(found[place], parts):
             found[place].take_over(left)
-        elif _name(left) and _name(left) == _name(found[place]):
-            _put(found[place], left)
+        elif not _name(left) or _name(left) != _name(found[place]):
+            continue
+        elif not _is_list(left):
+            found[place].value = left.value
+        elif found[place].options == left.options:
+            found[place].index = left.index
 
 
 def _name(control: Any) -> str:
@@ -68,13 +74,5 @@ def _name(control: Any) -> str:
     return str(getattr(control, "description", "") or getattr(control, "label", ""))
 
 
-def _standing(control: Any) -> tuple[str, Any]:
-    """Return the name of a control, and where it stands: in a list by the place, as its values may be any."""
-    return _name(control), control.index if isinstance(control, ipywidgets.Dropdown) else control.value
-
-
-def _put(control: Any, left: Any) -> None:
-    if not isinstance(control, ipywidgets.Dropdown):
-        control.value = left.value
-    elif control.options == left.options:
-        control.index = left.index
+def _is_list(control: Any) -> bool:
+    return isinstance(control, ipywidgets.Dropdown)

@@ -126,20 +126,15 @@ def _dots_as_dashes(hatch: re.Match[str]) -> str:
     around, path, style = hatch.groups()
     if "C" not in path:  # made of lines: they are few
         return hatch[0]
-    dots = np.array([_centre_and_radius(dot) for dot in path.split("M")[1:]])
+    outlines = [np.array(_POINT.findall(dot), float) for dot in path.split("M")[1:]]
+    dots = np.array([(points.min(0) + points.max(0)) / 2 for points in outlines]).round(3)
     rows = [dots[dots[:, 1] == y] for y in np.unique(dots[:, 1])]
     step = rows[0][1, 0] - rows[0][0, 0]
     lines = "".join(f"M{row[0, 0]:g} {row[0, 1]:g}h{step * len(row):g}" for row in rows)
     stroke = dict(part.split(": ") for part in style.split("; "))
-    width = float(stroke["stroke-width"]) + 2 * dots[0, 2]
+    width = float(stroke["stroke-width"]) + float(np.ptp(outlines[0][:, 0]))
     dashes = f"stroke: {stroke['stroke']}; stroke-width: {width:g}; stroke-dasharray: 0 {step:g}"
     return f'{around}<path d="{lines}" style="{dashes}; stroke-linecap: round"/>'
-
-
-def _centre_and_radius(dot: str) -> tuple[float, float, float]:
-    points = np.array(_POINT.findall(dot), float)
-    x, y = (points.min(0) + points.max(0)) / 2
-    return round(x, 3), round(y, 3), float(np.ptp(points[:, 0]) / 2)
 
 
 def svg_outline(patch: Artist) -> str:
@@ -238,7 +233,11 @@ class FateBars:
 
         Binades are moved ``shift`` to the right.
         """
-        shares = {fate: self._shares(fates.get(fate, {}), total, shift) for fate in self._parts}
+        shares = {fate: np.zeros(self._high - self._low) for fate in self._parts}
+        for fate, share in shares.items():
+            for binade, count in fates.get(fate, {}).items():
+                column = min(max(math.floor(binade + shift), self._low), self._high - 1) - self._low
+                share[column] += 100 * count / max(total, 1)
         lost, least = shares["overflowed"], self._seen * max(map(np.max, shares.values()))
         shares["overflowed"] = np.where(lost > 0, np.maximum(lost, least), 0)
         floor = np.zeros(self._high - self._low)
@@ -247,13 +246,6 @@ class FateBars:
             part.set_data(top, baseline=floor)  # type: ignore[arg-type]
             floor = top
         return floor
-
-    def _shares(self, counts: Mapping[int, int], total: int, shift: float) -> np.ndarray:
-        shares = np.zeros(self._high - self._low)
-        for binade, count in counts.items():
-            column = min(max(math.floor(binade + shift), self._low), self._high - 1) - self._low
-            shares[column] += 100 * count / max(total, 1)
-        return shares
 
 
 def _path(lines: Any) -> Outline:

@@ -30,25 +30,16 @@ def has_page() -> bool:
 
     There is none where a program runs the cells, to store what they show or to compare it.
     """
-    return "JPY_SESSION_NAME" in os.environ or on_colab() or on_kaggle() or in_vscode()
+    from IPython import get_ipython
+
+    on_a_server = "JPY_SESSION_NAME" in os.environ or "KAGGLE_KERNEL_RUN_TYPE" in os.environ
+    shell = get_ipython()  # VS Code leaves the notebook's path there
+    return on_a_server or on_colab() or (shell is not None and "__vsc_ipynb_file__" in shell.user_ns)
 
 
 def on_colab() -> bool:
     """Return whether this is a kernel of Google Colab, which has loaded that package before any cell runs."""
     return "google.colab" in sys.modules
-
-
-def on_kaggle() -> bool:
-    """Return whether this is a kernel of Kaggle."""
-    return "KAGGLE_KERNEL_RUN_TYPE" in os.environ
-
-
-def in_vscode() -> bool:
-    """Return whether VS Code shows this notebook: it leaves the notebook's path in the kernel."""
-    from IPython import get_ipython
-
-    shell = get_ipython()
-    return shell is not None and "__vsc_ipynb_file__" in shell.user_ns
 
 
 @cache
@@ -173,7 +164,11 @@ class Shown(ipywidgets.VBox):
         self._published, self._runs_alone = True, returning.runs_alone(again.code_of_cell())
         publish({"text/html": self._hiding_controls(), "text/plain": bundle["text/plain"]}, self._stand_in)
         if self.has_controls:
-            self._await_arrival()
+            if self._arrival is None:
+                self.add_class(self._live)
+                rules = _SHOW.format(live=self._live, stand_in=self._stand_in, arrow=_LIGHT_ARROW)
+                self._arrival = Arrival(rules=rules, view=self._live)
+                self.children = (self._arrival, *self.children)
             publish({WIDGET_VIEW: bundle[WIDGET_VIEW], "text/plain": ""})
 
     def renew_stand_in(self) -> None:
@@ -191,13 +186,6 @@ class Shown(ipywidgets.VBox):
             _HOW.format(CAPTION_STYLE, ACCENT, _ALONE if self._runs_alone else _AFTER_OTHERS),
             self.stand_in(),
         )
-
-    def _await_arrival(self) -> None:
-        if self._arrival is None:
-            self.add_class(self._live)
-            rules = _SHOW.format(live=self._live, stand_in=self._stand_in, arrow=_LIGHT_ARROW)
-            self._arrival = Arrival(rules=rules, view=self._live)
-            self.children = (self._arrival, *self.children)
 
     @traitlets.validate("children")
     def _with_arrival(self, proposal: dict[str, Any]) -> tuple[ipywidgets.Widget, ...]:

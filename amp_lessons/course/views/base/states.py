@@ -67,24 +67,14 @@ class Axis:
             raise ValueError(f"{self.name} does not stay at its value number {position}")
 
 
-def widgets_of(view: View) -> list[ipywidgets.Widget]:
-    """List what a view is made of, itself first; what needs a kernel in any case is left out."""
-    return list(_below(view))
-
-
-def _below(widget: ipywidgets.Widget) -> Iterator[ipywidgets.Widget]:
-    yield widget
-    for child in children_of(widget):
-        yield from _below(child)
+def widgets_of(view: ipywidgets.Widget) -> list[ipywidgets.Widget]:
+    """List what a view is made of, itself first, as a page shows it."""
+    return [view, *(each for child in children_of(view) for each in widgets_of(child))]
 
 
 def children_of(widget: ipywidgets.Widget) -> list[ipywidgets.Widget]:
     """List what is shown inside of a widget on a page."""
-    return [
-        each
-        for each in getattr(widget, "children", ())
-        if not isinstance(each, Arrival) and not getattr(each, "needs_a_kernel", False)
-    ]
+    return [each for each in getattr(widget, "children", ()) if not isinstance(each, Arrival)]
 
 
 def axes(view: View) -> list[Axis]:
@@ -114,10 +104,12 @@ def each_state(view: View, moving: list[Axis]) -> Iterator[Positions]:
     inner = [axis for axis in moving if isinstance(axis.control, Slider)]
     outer = [axis for axis in moving if axis not in inner]
     at_first = [axis.position for axis in moving]
-    for chosen in itertools.product(*(_own_first(axis) for axis in outer)):
+    for chosen in itertools.product(*map(_own_first, outer)):
         _put(inner, (at for axis, at in zip(moving, at_first, strict=True) if axis in inner))
         _put(outer, chosen)
-        for _ in _product(inner):
+        ends = (range(axis.size) for axis in inner)  # which the lists have made
+        for positions in itertools.product(*ends):
+            _put(inner, positions)
             yield tuple(axis.position for axis in moving)
     _put(moving, at_first)
 
@@ -143,13 +135,6 @@ def unpainted(view: View) -> Iterator[None]:
 def _own_first(axis: Axis) -> list[int]:
     """Return the positions of a list, that which it has before the others."""
     return sorted(range(axis.size), key=lambda position: position != axis.position)
-
-
-def _product(sliders: list[Axis]) -> Iterator[None]:
-    """Go through all positions of sliders, whose ends are what the lists made them."""
-    for positions in itertools.product(*(range(axis.size) for axis in sliders)):
-        _put(sliders, positions)
-        yield
 
 
 def _put(moved: Iterable[Axis], positions: Iterable[int]) -> None:

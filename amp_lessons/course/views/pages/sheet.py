@@ -48,16 +48,12 @@ def sheet_figure(sheet: Sheet) -> Figure:
     """Lay the tables out in two columns."""
     figure = Figure(figsize=_A4)
     figure.text(_MARGIN, 1 - _MARGIN, _TITLE, size=14, weight="bold", va="top")
-    half = _half(sheet.tables)
+    heights = [_height(len(_lines(table)) + 3.2) for table in sheet.tables]
+    # both columns end as high as they can
+    half = min(range(len(heights)), key=lambda i: max(sum(heights[:i]), sum(heights[i:])))
     for left, tables in ((_MARGIN, sheet.tables[:half]), (0.5 + _MARGIN / 2, sheet.tables[half:])):
         _draw(figure, left, tables)
     return figure
-
-
-def _half(tables: Sequence[Table]) -> int:
-    """Return how many tables stand on the left, so that both columns end as high as they can."""
-    heights = [_height(len(_lines(table)) + 3.2) for table in tables]
-    return min(range(len(tables)), key=lambda i: max(sum(heights[:i]), sum(heights[i:])))
 
 
 def _draw(figure: Figure, left: float, tables: Sequence[Table]) -> None:

@@ -25,6 +25,7 @@ from amp_lessons.fp8.accumulators import FP32_BITS
 DEEPSEEK = fp8.RECIPES["deepseek_v3"].accumulation
 REPORTED = ("reported by DeepSeek-V3, on a\nHopper GPU: nearly 2 % at most", 4096, 0.02)
 FEWEST_BITS = 4
+_TO_COMPARE = (Accumulation(DEEPSEEK.bits), DEEPSEEK)  # what was found on Hopper, and its cure
 SIGNS = {"of both signs": False, "all positive": True}
 _SHORTEST_INTERVAL = 5  # 2^5 products, what one instruction adds
 _NEVER = 13
@@ -82,23 +83,17 @@ class AccumulatorView(MovingView):
 
     def _refresh(self) -> None:
         self._interval.disabled = self.bits == FP32_BITS
-        picture = self.picture_of(self.signs, self._fixed_lines)
+        sums = self._sums(self.signs)
+        fixed = {str(how): self._errors(self.signs, how) for how in _TO_COMPARE}
+        fixed["the cast to E4M3 alone"] = sums.cast_errors
+        picture = self.picture_of(self.signs, lambda: AccumulatorPicture(sums.lengths, fixed, REPORTED))
         picture.update(self._errors(self.signs, self.accumulation), 2**self.length)
         self.show(picture, self._caption_now(), mark=COMPUTED_MARK)
-
-    def _fixed_lines(self) -> AccumulatorPicture:
-        sums = self._sums(self.signs)
-        fixed = {str(how): self._errors(self.signs, how) for how in (Accumulation(DEEPSEEK.bits), DEEPSEEK)}
-        return AccumulatorPicture(
-            sums.lengths, {**fixed, "the cast to E4M3 alone": sums.cast_errors}, REPORTED
-        )
 
     def _caption_now(self) -> str:
         sums = self._sums(self.signs)
         cast_error = sums.cast_errors[sums.lengths.index(2**self.length)]
-        fixed = "; ".join(
-            f"{how}: {relative(self._error_of(how))}" for how in (Accumulation(DEEPSEEK.bits), DEEPSEEK)
-        )
+        fixed = "; ".join(f"{how}: {relative(self._error_of(how))}" for how in _TO_COMPARE)
         return (
             f"{2**self.length:,} products per sum, {self.signs}, added up in {self.accumulation}: "
             f"the sums are {relative(self.error)} off. "

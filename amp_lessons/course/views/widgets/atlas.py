@@ -136,14 +136,13 @@ def result_dtypes(results: Mapping[str, Mapping[str, torch.dtype]]) -> Still:
         for device, by_operation in results.items()
     }
     rows = [(name, [each[name] for each in named.values()]) for name in next(iter(named.values()))]
-    caption = " ".join(f"{device}: {_gathered(each)}." for device, each in named.items())
+    said = []
+    for device, dtypes in named.items():  # fp16 from a, b; fp32 from c
+        by_dtype = {dtype: [name for name in dtypes if dtypes[name] == dtype] for dtype in dtypes.values()}
+        gathered = "; ".join(f"{dtype} from {', '.join(names)}" for dtype, names in by_dtype.items())
+        said.append(f"{device}: {gathered}.")
+    caption = " ".join(said)
     return Still(_table_picture(rows, list(named)), caption, "Table of the dtypes of results.")
-
-
-def _gathered(dtypes: Mapping[str, str]) -> str:
-    """Return ``fp16 from a, b; fp32 from c``."""
-    by_dtype = {dtype: [name for name in dtypes if dtypes[name] == dtype] for dtype in dtypes.values()}
-    return "; ".join(f"{dtype} from {', '.join(names)}" for dtype, names in by_dtype.items())
 
 
 def _table_picture(

@@ -64,22 +64,18 @@ def row_label(float_format: FloatFormat) -> str:
 def button_groups(float_format: FloatFormat) -> Iterator[dict[str, object]]:
     """Yield the fields of a format as ``BitRow`` shows them: name, colours, what each bit is called."""
     number = float_format.bits
-    for field, names in _bit_names(float_format).items():
+    named = {  # what each bit is called and worth, the most significant first
+        "sign": ["sign"] * float_format.signed,
+        "exponent": [f"exponent, worth {2**i}" for i in reversed(range(float_format.exponent_bits))],
+        "mantissa": [f"mantissa, worth 1/{2**i}" for i in range(1, float_format.mantissa_bits + 1)],
+    }
+    for field, names in named.items():
         if not names:
             continue
         colour = FIELD_COLOURS[field]
         bits = [f"bit {number - 1 - i}, {name}" for i, name in enumerate(names)]
         number -= len(names)
         yield {"name": field, "colour": colour, "tint": mpl.colors.to_hex(tint(colour)), "bits": bits}
-
-
-def _bit_names(float_format: FloatFormat) -> dict[str, list[str]]:
-    """Return what each bit of each field is called and worth, the most significant first."""
-    return {
-        "sign": ["sign"] * float_format.signed,
-        "exponent": [f"exponent, worth {2**i}" for i in reversed(range(float_format.exponent_bits))],
-        "mantissa": [f"mantissa, worth 1/{2**i}" for i in range(1, float_format.mantissa_bits + 1)],
-    }
 
 
 class BitView(View):
@@ -106,7 +102,10 @@ class BitView(View):
         self._understand(str(typed))
         self._row.observe(self._bit_flipped, "bits")
         self._field.observe(self._number_typed, "value")
-        self.follow(self._format_changed, self._format)
+        self.follow(
+            lambda: self._take(self._value, FORMATS[self.format].encode(self._value), self._understood),
+            self._format,
+        )
 
     @property
     def code(self) -> int:
@@ -147,9 +146,6 @@ class BitView(View):
             self._text = change["new"]
             with self.answering(self._field):
                 self._understand(change["new"])
-
-    def _format_changed(self) -> None:
-        self._take(self._value, FORMATS[self.format].encode(self._value), self._understood)
 
     def _understand(self, text: str) -> None:
         meaning = parse(text, FORMATS[self.format])
@@ -229,39 +225,24 @@ class _Layout:
     its neighbours, and from ``top`` on a ``row`` for each format. Its exponents end at ``border``.
     """
 
-    width: float
-    top: float
-    row: float
-    bit: float
-    chip: float
-    says: tuple[float, float]
-    parts: tuple[float, float, float]
-    parts_y: float
-    decoded_to: float
-    neighbours: tuple[float, float, float]
-    line_y: float
-    border: float
-    value: float
-    error: float
+    width: float = 9.0
+    top: float = 1.75
+    row: float = 0.29
+    bit: float = 0.105
+    chip: float = 0.65
+    says: tuple[float, float] = (1.2, 0.28)
+    parts: tuple[float, float, float] = (1.2, 1.75, 2.9)
+    parts_y: float = 0.72
+    decoded_to: float = 4.65
+    neighbours: tuple[float, float, float] = (5.1, 6.75, 8.4)
+    line_y: float = 0.72
+    border: float = 2.33
+    value: float = 4.9
+    error: float = 6.75
     words_above: float = 0.0  # the bits of a row
 
 
-_WIDE = _Layout(
-    width=9.0,
-    top=1.75,
-    row=0.29,
-    bit=0.105,
-    chip=0.65,
-    says=(1.2, 0.28),
-    parts=(1.2, 1.75, 2.9),
-    parts_y=0.72,
-    decoded_to=4.65,
-    neighbours=(5.1, 6.75, 8.4),
-    line_y=0.72,
-    border=2.33,
-    value=4.9,
-    error=6.75,
-)
+_WIDE = _Layout()
 _NARROW = _Layout(
     width=3.6,
     top=3.1,

@@ -216,20 +216,15 @@ def describe(asked: TrainingStep, found: Footprint, gpu: str) -> str:
     warning = f" {found.warning}" if found.warning else ""
     if asked.ranks > 1:
         warning += f" {_BUFFERS if _stage(asked.stage) else _BUCKETS}"
-    return (
-        f"{_in_words(asked)}: {memory(found.peak_bytes)} at the peak, in the {_PHASES[found.peak_phase]}, "
-        f"{found.source}: {said}{more}.{warning} {_say_fit(found.peak_bytes, gpu)}"
-    )
-
-
-def _say_fit(peak_bytes: int, gpu: str) -> str:
-    """Return whether a step fits into what a GPU has for tensors, and warn where it barely does."""
-    usable = GPUS[gpu].usable_bytes
+    usable, peak_bytes = GPUS[gpu].usable_bytes, found.peak_bytes
     fits = "fits into" if peak_bytes <= usable else "does not fit into"
     room = f"the {memory(usable)} that {gpu} has for tensors, after some {memory(CONTEXT_BYTES)} for itself"
     is_tight = (1 - _TIGHT) * usable < peak_bytes <= usable
     tight = ", but so tightly that kernels may not find room to work in" if is_tight else ""
-    return f"It {fits} {room}{tight}."
+    return (
+        f"{_in_words(asked)}: {memory(peak_bytes)} at the peak, in the {_PHASES[found.peak_phase]}, "
+        f"{found.source}: {said}{more}.{warning} It {fits} {room}{tight}."
+    )
 
 
 def _in_words(asked: TrainingStep) -> str:

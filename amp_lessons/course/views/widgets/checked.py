@@ -18,7 +18,7 @@ from amp_lessons._base.drawing.style import GRID, INK, STATUS_COLOURS, STROKES, 
 from amp_lessons._base.text import prose
 from amp_lessons._base.text.words import power_of_two
 from amp_lessons.course import exercises, progress
-from amp_lessons.course.exercises import Finding, Hint, Report, SideBySide, shelf
+from amp_lessons.course.exercises import Hint, Report, SideBySide, shelf
 from amp_lessons.course.progress import ProgressError
 from amp_lessons.course.views.widgets.counting import count_again
 
@@ -56,10 +56,11 @@ class Checked:
         edge = Markup('<div style="border-left:5px solid {};padding-left:14px">{}{}{}{}</div>')
         words = replace(self.report, comparisons=(), printed="")
         if self.hint is not None:
-            words = replace(words, findings=tuple(map(_without_cure, words.findings)))
+            shown = (each if each.ok else replace(each, hint="") for each in words.findings)
+            words = replace(words, findings=tuple(shown))
         colour = STATUS_COLOURS[self.report.status]
-        shown = (words.as_html(), self._help(), self.report.printed_html(), self._drawing())
-        return edge.format(colour, *shown)
+        parts = (words.as_html(), self._help(), self.report.printed_html(), self._drawing())
+        return edge.format(colour, *parts)
 
     def _help(self) -> Markup:
         """Render the hint, and below it what it leaves to find; of what has passed, another way."""
@@ -119,10 +120,6 @@ def _next_hint(report: Report) -> Hint | None:
         return None if given_away else exercises.hint(report.exercise_id, record.hints + 1)
     except (ProgressError, ValueError):  # what cannot be counted, and where all hints were seen
         return None
-
-
-def _without_cure(finding: Finding) -> Finding:
-    return finding if finding.ok else replace(finding, hint="")
 
 
 def _differ(comparison: SideBySide) -> bool:

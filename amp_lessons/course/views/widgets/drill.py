@@ -13,8 +13,7 @@ from amp_lessons.course import clinic
 from amp_lessons.course.interview import Drill, drills
 from amp_lessons.course.interview.drilling import score
 from amp_lessons.course.quizzes import Choice, Question
-from amp_lessons.course.views.base.controls import button, focus, row
-from amp_lessons.course.views.base.countdown import Countdown
+from amp_lessons.course.views.base.controls import Countdown, button, focus, row
 from amp_lessons.course.views.base.shown import Shown
 from amp_lessons.course.views.widgets.loss_curves import describe, loss_curve_picture
 from amp_lessons.course.views.widgets.quiz import Quiz, several_standing_in, several_stored
@@ -79,7 +78,12 @@ class DrillView(Shown):
             self._countdown.stop()
             self._picture.value = sentence_html("The curve of this drill: working …")
             self.children = (heading, self._picture)
-        self._picture.value = _curve_html(self.drill.curve) if self.drill.curve else ""
+            curve = clinic.loss_curve(self.drill.curve)
+            caption = f"A training: {describe(curve)}"
+            alt = f"Loss over training steps. {caption}"
+            self._picture.value = picture_html(loss_curve_picture(curve), caption, alt)
+        else:
+            self._picture.value = ""
         asked = (self._picture, self._quiz, row(self._following), self._score)
         self.children = (heading, self._countdown, *asked)
         self._shown_at = self._clock()
@@ -112,9 +116,3 @@ class DrillView(Shown):
 
     def _to_read(self) -> Iterator[Question]:
         return (each.question for each in self._drills if not each.curve)
-
-
-def _curve_html(curve_id: str) -> Markup:
-    curve = clinic.loss_curve(curve_id)
-    picture, caption = loss_curve_picture(curve), f"A training: {describe(curve)}"
-    return picture_html(picture, caption, f"Loss over training steps. {caption}")

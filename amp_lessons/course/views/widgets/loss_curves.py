@@ -203,12 +203,8 @@ def _draw_scales(axes: Axes, curve: LossCurve, small: bool = False) -> None:
     if max(curve.scales) == min(curve.scales):
         axes.set_ylim(curve.scales[0] / 4, curve.scales[0] * 4)
     axes.minorticks_off()
-    axes.yaxis.set_major_locator(_whole_powers(curve.scales))
+    # ticks at three powers of two at most: the highest scale, the lowest, and one between
+    low, high = (math.floor(math.log2(found(curve.scales))) for found in (min, max))
+    axes.yaxis.set_major_locator(FixedLocator([2.0**each for each in sorted({low, (low + high) // 2, high})]))
     axes.tick_params(axis="y", colors=_SCALE_COLOUR)
     axes.spines["right"].set_visible(False)
-
-
-def _whole_powers(scales: Sequence[float]) -> FixedLocator:
-    """Return ticks at three powers of two at most: the highest scale, the lowest, and one between."""
-    low, high = (math.floor(math.log2(found(scales))) for found in (min, max))
-    return FixedLocator([2.0**exponent for exponent in sorted({low, (low + high) // 2, high})])

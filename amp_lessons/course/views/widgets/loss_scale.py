@@ -149,10 +149,11 @@ class LossScaleView(_ScaleView):
 def describe(census: Census) -> str:
     """Describe a census in one sentence, the caption's."""
     alive = census.at_stake
+    norm = f" ({relative(census.underflow_norm_fraction)} of their norm)" if census.underflowed else ""
     taller = " (drawn taller, to be seen)" if 0 < census.overflowed < _SEEN * alive else ""
     sentence = (
         f"Scale {power_of_two(census.scale)}: "
-        f"{share(census.underflowed, alive)} of {alive:,} gradients vanish{_of_the_norm(census)}, "
+        f"{share(census.underflowed, alive)} of {alive:,} gradients vanish{norm}, "
         f"{share(census.subnormal, alive)} end up subnormal, "
         f"{share(census.overflowed, alive)} overflow{taller}{_of_those_that_fit(census)}."
     )
@@ -168,11 +169,6 @@ def _of_those_that_fit(census: Census) -> str:
     fits = math.log2(FORMATS[dtype_name(census.dtype)].max / census.scale)
     small = any(binade + 1 < fits for binade in census.fates["overflowed"])
     return ", small ones too: an inf spreads through the backward pass" if small else ""
-
-
-def _of_the_norm(census: Census) -> str:
-    """Describe how much of the gradient's norm vanished with those that were counted, if any were."""
-    return f" ({relative(census.underflow_norm_fraction)} of their norm)" if census.underflowed else ""
 
 
 @dataclass(frozen=True)

@@ -123,15 +123,15 @@ def describe_saved(footprints: Footprints) -> str:
     """Describe how much is saved for the backward pass in each precision, and what part of fp32's that is."""
     (_, first), *others = footprints.items()
     saved = sum(first.saved_bytes.values())
-    said = [_say_saved(precision, each, saved) for precision, each in others]
+    said = []
+    for precision, each in others:
+        total, wide = sum(each.saved_bytes.values()), each.saved_bytes.get(torch.float32, 0)
+        inside = f"{memory(each.weight_copy_bytes)} of it copies of weights, {memory(wide)} still in fp32"
+        said.append(
+            f"Under {precision} autocast: {memory(total)}, {percent(total, saved)} of that ({inside})."
+        )
     source = first.source[:1].upper() + first.source[1:]
     return f"{source}. Saved for the backward pass in fp32: {memory(saved)}. {' '.join(said)}"
-
-
-def _say_saved(precision: str, each: Footprint, fp32_bytes: int) -> str:
-    total, wide = sum(each.saved_bytes.values()), each.saved_bytes.get(torch.float32, 0)
-    inside = f"{memory(each.weight_copy_bytes)} of it copies of weights, {memory(wide)} still in fp32"
-    return f"Under {precision} autocast: {memory(total)}, {percent(total, fp32_bytes)} of that ({inside})."
 
 
 def describe_step(footprints: Footprints) -> str:

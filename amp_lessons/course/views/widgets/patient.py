@@ -96,20 +96,16 @@ def observed_picture(observed: Observed) -> Picture:
     height = curves + words
     with house_style():
         figure = Figure(figsize=(_WIDTH, height))
+        below, above = 0.5 / height, 0.3 / height  # of a panel: for the axis's name, and for the quantity's
+        bottom = words / height + below
         for place, curve in enumerate(observed.curves):
-            _draw(figure.add_axes(_panel(place, len(observed.curves), words / height, height)), curve)
+            left, width = (0.09, 0.89) if len(observed.curves) == 1 else ((0.09, 0.57)[place], 0.41)
+            _draw(figure.add_axes((left, bottom, width, 1 - bottom - above)), curve)
         for line, (name, amount) in enumerate(reversed(observed.numbers.items())):
             y = (0.5 * _MARGIN + _LINE * (line + 0.5)) / height
             figure.text(0.11, y, number(amount), color=ACCENT, weight="bold", ha="right", va="center")
             figure.text(0.125, y, name, color=INK, va="center")
     return Picture(figure)
-
-
-def _panel(place: int, panels: int, bottom: float, height: float) -> tuple[float, float, float, float]:
-    """Return left, bottom, width and height of one of at most two panels, as shares of the figure."""
-    below, above = 0.5 / height, 0.3 / height  # for the axis's name, and for the quantity's
-    left = (0.09, 0.57)[place] if panels > 1 else 0.09
-    return left, bottom + below, 0.41 if panels > 1 else 0.89, 1 - bottom - below - above
 
 
 def _draw(axes: Axes, curve: Curve) -> None:
@@ -124,14 +120,10 @@ def _draw(axes: Axes, curve: Curve) -> None:
     axes.set_xlim(0.5, len(curve.values) + 0.5)
     axes.set_xlabel(curve.over)
     axes.set_title(curve.quantity, fontsize=10 if len(curve.quantity) < 45 else SMALL, weight="normal")
-    _keep_little_little(axes, curve.values)
-    axes.ticklabel_format(axis="y", useOffset=False)
-    axes.grid(axis="y", color=GRID)
-
-
-def _keep_little_little(axes: Axes, values: tuple[float, ...]) -> None:
-    """What hardly changes is to look so: show a twentieth of its size at least."""
-    finite = [value for value in values if math.isfinite(value)]
+    finite = [value for value in curve.values if math.isfinite(value)]
     if finite and max(finite) - min(finite) < 0.025 * max(map(abs, finite)):
+        # What hardly changes is to look so: a twentieth of its size is shown at least.
         middle, span = (max(finite) + min(finite)) / 2, 0.025 * max(map(abs, finite))
         axes.set_ylim(middle - span, middle + span)
+    axes.ticklabel_format(axis="y", useOffset=False)
+    axes.grid(axis="y", color=GRID)

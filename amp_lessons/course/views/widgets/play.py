@@ -60,7 +60,8 @@ class Play(View):
         if isinstance(panels, str):
             self.say(panels)
         else:
-            self.show(_picture(panels), f"{self._mark_of_numbers} {self._describe(panels)}".lstrip())
+            picture = Picture(_figure(panels), narrow=lambda: Picture(_figure(panels, for_a_phone=True)))
+            self.show(picture, f"{self._mark_of_numbers} {self._describe(panels)}".lstrip())
 
     def _describe(self, panels: Panels) -> str:
         said = "; ".join(
@@ -87,13 +88,8 @@ def _in_words(bars: Mapping[str, float]) -> dict[str, str]:
     return words
 
 
-def _picture(panels: Panels) -> Picture:
-    """Draw one panel for each quantity, whose name carries its unit, with a bar for each precision."""
-    return Picture(_figure(panels), narrow=lambda: Picture(_figure(panels, for_a_phone=True)))
-
-
 def _figure(panels: Panels, *, for_a_phone: bool = False) -> Figure:
-    """Draw the panels beside each other, or ``for_a_phone`` one below the other."""
+    """Draw one panel for each quantity, beside each other, or ``for_a_phone`` one below the other."""
     rows, columns = (len(panels), 1) if for_a_phone else (1, len(panels))
     height = 0.75 + 0.42 * max(len(bars) for bars in panels.values())
     with house_style():

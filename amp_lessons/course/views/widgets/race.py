@@ -140,19 +140,16 @@ class RaceView(View):
     async def _train(self) -> None:
         try:
             while not self.race.finished:
-                self._advance_a_slice()
+                deadline = time.perf_counter() + SLICE_S
+                for _ in range(max(1, self.race.task.steps // FRAMES)):
+                    if self.race.finished or time.perf_counter() > deadline:
+                        break
+                    self._advance()
                 self._refresh(announced=self.race.finished)
                 await asyncio.sleep(0.01)  # not 0: messages from the page need several turns of the loop
         except RuntimeError as error:  # PyTorch's, such as a GPU whose memory other work has filled
             self.say(f"The race ended before its time: {str(error).splitlines()[0]}")
         self._running = None
-
-    def _advance_a_slice(self) -> None:
-        deadline = time.perf_counter() + SLICE_S
-        for _ in range(max(1, self.race.task.steps // FRAMES)):
-            if self.race.finished or time.perf_counter() > deadline:
-                break
-            self._advance()
 
     def _advance(self) -> None:
         try:

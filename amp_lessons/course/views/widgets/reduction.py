@@ -53,7 +53,14 @@ class ReductionView(MovingView):
         not. ``op`` is one of ``parallel.AVERAGINGS``. All numbers of ranks are computed at once, which takes
         about a second for 1,024 ranks. Raises TypeError or ValueError for fewer than two ranks.
         """
-        self._found = {name: _all_ways(each, op) for name, each in _by_name(gradients).items()}
+        self._found: dict[str, dict[Combination, Growth]] = {
+            name: {
+                (way, short): parallel.growth(each, dtype, way, op)
+                for way in ALGORITHMS
+                for short, dtype in DTYPES.items()
+            }
+            for name, each in _by_name(gradients).items()
+        }
         self._way = lru_cache(maxsize=None)(parallel.additions)
         self._of = "mean" if op != "sum" else "sum"
         most = min(len(each.ranks) for found in self._found.values() for each in found.values())
@@ -100,14 +107,6 @@ class ReductionView(MovingView):
             f"rounded after {hops}. The {self._of} is {_off(picked.errors[at])}"
             f"{_size(picked.sizes[at])}. To compare, {'; '.join(others)}."
         )
-
-
-def _all_ways(gradients: Tensor, op: str) -> dict[Combination, Growth]:
-    return {
-        (algorithm, name): parallel.growth(gradients, dtype, algorithm, op)
-        for algorithm in ALGORITHMS
-        for name, dtype in DTYPES.items()
-    }
 
 
 def _by_name(gradients: Tensor | Mapping[str, Tensor] | None) -> dict[str, Tensor]:
@@ -175,7 +174,8 @@ class ReductionPicture(Picture):
             line.update(*_drawable(found[combination]))
         growth = found[picked]
         self._picked.update(*_drawable(growth))
-        self._guide.update(_root(growth))
+        first, last, error = growth.ranks[0], growth.ranks[-1], growth.errors[0]
+        self._guide.update([_within(first, error), _within(last, error * math.sqrt(last / first))])
         self._mark.update(_within(growth.ranks[at], growth.errors[at]))
 
     def show_way(self, additions: Sequence[Addition], ranks: int) -> None:
@@ -220,13 +220,6 @@ def _drawable(growth: Growth) -> list[Points]:
     pairs = zip(growth.ranks, growth.errors, strict=True)
     points = [_within(count, error) for count, error in pairs if math.isfinite(error)]
     return [points] if points else []
-
-
-def _root(growth: Growth) -> Points:
-    """Return a line that begins as ``growth`` does and rises as the root of the number of ranks."""
-    first, last = growth.ranks[0], growth.ranks[-1]
-    error = growth.errors[0]
-    return [_within(first, error), _within(last, error * math.sqrt(last / first))]
 
 
 def _within(count: int, error: float) -> tuple[float, float]:

@@ -234,7 +234,8 @@ def roofline_picture(
         figure = Figure(figsize=(9, 4.6))
         axes = figure.add_axes((_LEFT, 0.125, _RIGHT - _LEFT, 0.85))
         axes.set(xscale="log", yscale="log", xlabel="FLOP per byte moved", ylabel="FLOP per second")
-        low, high = _intensities(roofs, points)
+        seen = [*(rate.intensity for rate in points), *(roof.ridge_point for roof in roofs)]
+        low, high = min(0.06, *seen) / 1.6, 3 * max(*seen, 100)  # with some of the flat roofs
         # Where memory bounds, all precisions share one line: the widest lies below
         for width, roof in zip(np.linspace(4.5, 2, len(roofs)), roofs, strict=True):
             _draw_roof(axes, roof, low, high, width)
@@ -256,12 +257,6 @@ def roofline_picture(
         if operations:
             _legend(axes, operations)
     return Picture(figure)
-
-
-def _intensities(roofs: Sequence[Roof], points: Sequence[Rate]) -> tuple[float, float]:
-    """Return the span of the axis: every point and every ridge, with some of the flat roofs."""
-    found = [rate.intensity for rate in points] + [roof.ridge_point for roof in roofs]
-    return min(0.06, *found) / 1.6, 3 * max(*found, 100)
 
 
 def _draw_roof(axes: Axes, roof: Roof, low: float, high: float, width: float) -> None:

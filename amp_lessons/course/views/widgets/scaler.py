@@ -17,9 +17,10 @@ from amp_lessons._base.drawing.style import ACCENT, GRID, INK, POWERS, QUIET, ZO
 from amp_lessons._base.text.words import MEASURED_MARK, counted, power, power_of_two
 from amp_lessons.course.views.base.controls import Slider, button, dropdown, row
 from amp_lessons.course.views.base.view import View
-from amp_lessons.scaling import ScalerStep, ScalerTimeline
+from amp_lessons.scaling import ScalerTimeline
 
 STEPS_A_PRESS = 20
+_MOST_NAMED = 8
 
 
 class ScalerView(View):
@@ -95,18 +96,14 @@ def describe(timeline: ScalerTimeline) -> str:
     """Describe a timeline in two sentences."""
     first, last = timeline.steps[0], timeline.steps[-1]
     skipped, grown = timeline.skipped, timeline.grown
-    which = f" (steps {_listed(skipped)})" if skipped else ""
+    steps = ", ".join(str(step + 1) for step in skipped[:_MOST_NAMED])  # a learner counts from 1
+    which = f" (steps {steps}{', …' if len(skipped) > _MOST_NAMED else ''})" if skipped else ""
     return (
         f"{len(timeline.steps)} steps from a scale of {power_of_two(first.scale)}: "
         f"{len(skipped)} skipped{which}, {len(grown)} followed by growth. "
         f"The scale now stands at {power_of_two(last.next_scale)}, "
         f"{last.growth_tracker} clean steps of {timeline.growth_interval} towards the next growth."
     )
-
-
-def _listed(steps: tuple[int, ...], most: int = 8) -> str:
-    shown = ", ".join(str(step + 1) for step in steps[:most])  # a learner counts from 1
-    return shown if len(steps) <= most else f"{shown}, …"
 
 
 def timeline_picture(timeline: ScalerTimeline) -> Picture:
@@ -122,11 +119,6 @@ def _figure(timeline: ScalerTimeline, width: float, left: float) -> Figure:
         _draw_scale(axes[0], timeline)
         _draw_count(axes[1], timeline)
     return figure
-
-
-def _counted(step: ScalerStep, growth_interval: int) -> int:
-    """Return the clean steps in a row, this one included: the scaler forgets them as it grows."""
-    return growth_interval if step.next_scale > step.scale else step.growth_tracker
 
 
 def _draw_scale(axes: Axes, timeline: ScalerTimeline) -> None:
@@ -152,7 +144,11 @@ def _draw_scale(axes: Axes, timeline: ScalerTimeline) -> None:
 
 def _draw_count(axes: Axes, timeline: ScalerTimeline) -> None:
     numbers = [step.step + 1 for step in timeline.steps]
-    counts = [_counted(step, timeline.growth_interval) for step in timeline.steps]
+    # this step included: the scaler forgets them as it grows
+    counts = [
+        timeline.growth_interval if step.next_scale > step.scale else step.growth_tracker
+        for step in timeline.steps
+    ]
     axes.bar(
         numbers, counts, width=0.8, color=[ACCENT if n == timeline.growth_interval else QUIET for n in counts]
     )

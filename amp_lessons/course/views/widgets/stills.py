@@ -8,7 +8,6 @@ from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import Any
 
-import numpy as np
 import torch
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
@@ -149,12 +148,9 @@ def image_rows_picture(rows: Mapping[str, Tensor]) -> Picture:
             top = 1 - (at + 1) / len(rows)
             figure.text(0.01, top + 0.5 / len(rows), name, va="center")
             axes = figure.add_axes((0.25, top + 0.04 / len(rows), 0.74, 0.92 / len(rows)))
-            axes.imshow(_side_by_side(images[:16]), cmap="gray_r", vmin=0, vmax=1, aspect="equal")
+            side = math.isqrt(images[0].numel())
+            squares = images[:16].detach().float().cpu().reshape(-1, side, side)
+            row = torch.cat([torch.nn.functional.pad(square, (0, 1)) for square in squares], dim=1).numpy()
+            axes.imshow(row, cmap="gray_r", vmin=0, vmax=1, aspect="equal")
             axes.set_axis_off()
     return Picture(figure)
-
-
-def _side_by_side(images: Tensor) -> np.ndarray:
-    side = math.isqrt(images[0].numel())
-    squares = images.detach().float().cpu().reshape(-1, side, side)
-    return torch.cat([torch.nn.functional.pad(square, (0, 1)) for square in squares], dim=1).numpy()

@@ -102,13 +102,11 @@ class SymptomTree(Shown):
             made.description = self.answers[place] if there else ""
             made.layout.display = "" if there else "none"
         self._back.disabled = self._again.disabled = not self._answered
-        self._said.value = STYLE + Markup('<div style="{}">{}<div aria-live="polite">{}</div></div>').format(
-            CAPTION_STYLE, self._trail(), self._now()
-        )
-
-    def _trail(self) -> Markup:
         line = Markup("<div>{} <em>{}</em></div>")
-        return Markup("").join(line.format(asked.text, said.text) for asked, said in self._answered)
+        trail = Markup("").join(line.format(asked.text, said.text) for asked, said in self._answered)
+        self._said.value = STYLE + Markup('<div style="{}">{}<div aria-live="polite">{}</div></div>').format(
+            CAPTION_STYLE, trail, self._now()
+        )
 
     def _now(self) -> Markup:
         if isinstance(self._at, SymptomQuestion):
@@ -150,12 +148,8 @@ def ways() -> dict[str, list[tuple[str, str, str, str]]]:
     found: dict[str, list[tuple[str, str, str, str]]] = {}
     for path in paths():
         (_, symptom), *more = path.answered
-        asked = " · ".join(f"{_in_short(question)} {said.text}" for question, said in more)
+        # of what is asked, without what says how to find the answer
+        asked = " · ".join(f"{''.join(each.text.partition('?')[:2])} {said.text}" for each, said in more)
         way = f"{asked}:", path.end.cause, path.end.cure, path.end.lesson
         found.setdefault(symptom.text, []).append(way)
     return found
-
-
-def _in_short(question: SymptomQuestion) -> str:
-    """Return what is asked, without what says how to find the answer."""
-    return "".join(question.text.partition("?")[:2])

@@ -14,8 +14,7 @@ from markupsafe import Markup
 from amp_lessons._base import files
 from amp_lessons._base.drawing.picture import CAPTION_STYLE
 from amp_lessons.course.interview.reporting import ToldInSections
-from amp_lessons.course.views.base.controls import AreYouSure, button, row
-from amp_lessons.course.views.base.countdown import Countdown
+from amp_lessons.course.views.base.controls import AreYouSure, Countdown, button, row
 from amp_lessons.course.views.base.html import live_region, paragraphs
 from amp_lessons.course.views.base.shown import Shown
 from amp_lessons.course.views.pages.interview import report_page
