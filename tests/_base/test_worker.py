@@ -159,18 +159,6 @@ def test_a_result_of_many_megabytes_arrives(own_host):
     assert result.numel() == 2**24
 
 
-def test_items_are_asked_for_one_after_another(own_host):
-    seen = []
-
-    def items():
-        for number in range(3):
-            seen.append(number)
-            yield number
-
-    assert answer(own_host, "return next(args[0]) + next(args[0])", plain.Stream(items())) == 1
-    assert seen == [0, 1]
-
-
 # --- endings
 
 
@@ -353,7 +341,7 @@ def test_where_nothing_may_fork_checks_are_spawned(solution, monkeypatch):
 def test_a_program_that_ends_takes_its_host_along():
     program = (
         "from amp_lessons._base.worker.host import host\n"
-        "mine = host()\nmine.ask('resident', 1)\nprint(mine.process.pid)"
+        "mine = host()\nmine.ask('import', 'json')\nprint(mine.process.pid)"
     )
     done = subprocess.run(
         [sys.executable, "-c", program], capture_output=True, text=True, check=True, timeout=120

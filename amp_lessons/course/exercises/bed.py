@@ -15,7 +15,7 @@ import os
 import secrets
 import socket
 import types
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import astuple, dataclass
 from typing import Any, NoReturn
 
@@ -26,9 +26,8 @@ from amp_lessons._base.text.describing import describe
 from amp_lessons._base.worker.client import Ended, Limits, Raised, Worker
 from amp_lessons._base.worker.host import Connection, HostEndedError, host
 from amp_lessons._base.worker.plain import Handle, Other
-from amp_lessons.audit.findings import Finding, failed
+from amp_lessons.audit.findings import Finding, failed, first
 from amp_lessons.course.exercises import bed_there, shelf
-from amp_lessons.course.exercises.attempt import Rejected, reject
 from amp_lessons.course.exercises.report import common_findings
 from amp_lessons.course.exercises.report.results import SideBySide
 
@@ -46,6 +45,29 @@ OPTIMIZERS_NEED = "torch._dynamo"  # which the first one imports, in a second
 _THERE = "amp_lessons.course.exercises.bed_there"
 _LONGEST_PRINTED = 2000
 _ANSWERED = common_findings.ended("your code answered in the place of the check")
+
+
+# --- how a judge ends
+
+
+class Rejected(Exception):  # noqa: N818 - not an error: the answer to a question
+    """An attempt is not accepted, and the check is over: ``said`` is all that its report holds."""
+
+    def __init__(self, *said: Said) -> None:
+        super().__init__(*said)
+        self.said = said
+
+
+def reject(code: str, message: str, hint: str) -> NoReturn:
+    """End the check with this one finding."""
+    raise Rejected(failed(code, message, hint))
+
+
+def require_none(mistakes: Iterable[Finding], *comparisons: SideBySide) -> None:
+    """End the check with the first of these mistakes and with ``comparisons``, unless there is none."""
+    mistake = first(mistakes)
+    if mistake is not None:
+        raise Rejected(mistake, *comparisons)
 
 
 # --- what a judge calls

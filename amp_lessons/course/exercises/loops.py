@@ -18,12 +18,9 @@ import torch
 from torch import Tensor
 
 from amp_lessons import autocast
-from amp_lessons._base.worker.client import Worker
-from amp_lessons._base.worker.plain import Handle
 from amp_lessons.audit import rules
 from amp_lessons.audit.findings import Finding, failed, first, note, passed
 from amp_lessons.course.exercises import bed, loops_there
-from amp_lessons.course.exercises.attempt import Rejected
 from amp_lessons.course.exercises.loop_runs import (
     STANDARD,
     TINY_WEIGHT,
@@ -35,7 +32,6 @@ from amp_lessons.course.exercises.loop_runs import (
     same,
 )
 from amp_lessons.course.exercises.report import common_findings
-from amp_lessons.course.exercises.report.results import SideBySide
 from amp_lessons.formats.dtypes import dtype_name
 from amp_lessons.precisions import HALF_DTYPES
 
@@ -72,28 +68,28 @@ class Bench:
         """Return what the worker is told of a problem."""
         return problem.given(self.fields, self.constants)
 
-    def require_callable(self, worker: Worker) -> None:
+    def require_callable(self, worker: bed.Worker) -> None:
         """Reject what cannot be called as the stub can."""
         count, names = self.signature or (5, (*self.fields, *self.constants))
         options: dict[str, Any] = dict.fromkeys((*names, "device_type", "dtype"))
         bed.function(worker, self.answer.__name__, *[None] * count, **options)
 
-    def judge(self, worker: Worker, draw: torch.Generator) -> Iterator[Finding | SideBySide]:
+    def judge(self, worker: bed.Worker, draw: torch.Generator) -> Iterator[bed.Said]:
         """Let the loop train on one problem after another until one shows a mistake."""
         with autocast.cuda_rules():  # once for all that is computed beside it: each time takes milliseconds
             yield from self._judge(worker, draw)
 
-    def _judge(self, worker: Worker, draw: torch.Generator) -> Iterator[Finding | SideBySide]:
+    def _judge(self, worker: bed.Worker, draw: torch.Generator) -> Iterator[bed.Said]:
         self.require_callable(worker)
         shift, runs = int(torch.randint(2**30, (), generator=draw)), []
         train = f"{self.there.__name__}:train"
         for problem in self.problems:
-            run = self._run(self._drawn(problem, shift), partial(worker.call, train, Handle(0)))
+            run = self._run(self._drawn(problem, shift), partial(worker.call, train, bed.Handle(0)))
             if found := self._found(run):
                 line = bed.as_raised(run.told["raised"]).line if run.told["raised"] else ""
                 seen = audited(worker, self.given(run.problem), train)
                 found[0] = with_audit(found[0], seen, _when(run.problem), line)
-                raise Rejected(*found, *self._comparisons(run, run))
+                raise bed.Rejected(*found, *self._comparisons(run, run))
             runs.append(run)
         poisoned = next(run for run in runs if run.problem.poisoned)
         yield from _what_holds(self.applied, runs)
@@ -120,7 +116,7 @@ class Bench:
                 break
         return drawn
 
-    def _comparisons(self, loss_run: Run, scale_run: Run) -> Iterator[SideBySide]:
+    def _comparisons(self, loss_run: Run, scale_run: Run) -> Iterator[bed.SideBySide]:
         """Put losses and scales beside those of the solution on the same problems."""
         rights: dict[Problem, Run] = {}
         for run in (loss_run, scale_run):
@@ -128,12 +124,12 @@ class Bench:
                 told = self.there.train(self.answer, self.given(run.problem))
                 rights[run.problem] = Run(run.problem, told)
         losses = [tuple(each.loss for each in run.seen) for run in (rights[loss_run.problem], loss_run)]
-        yield SideBySide("loss of each batch, in the order of training", "batch", *losses)
+        yield bed.SideBySide("loss of each batch, in the order of training", "batch", *losses)
         if scale_run.problem.dtype == torch.float16:
             steps = scale_run.problem.accumulation_steps
             both = rights[scale_run.problem], scale_run
             scales = [tuple(_scale(each, steps) for each in run.seen) for run in both]
-            yield SideBySide("loss scale at each batch", "batch", *scales)
+            yield bed.SideBySide("loss scale at each batch", "batch", *scales)
 
 
 def mistakes(run: Run) -> list[Finding]:
@@ -174,7 +170,7 @@ def _raised(run: Run, when: str) -> Finding:
     """Say of an exception what led to it, where the order of batches tells; the audit may know more."""
     raised = bed.as_raised(run.told["raised"])
     if raised.kinds[0] == "NotImplementedError" and raised.by_statement:
-        raise Rejected(common_findings.NOT_ATTEMPTED)
+        raise bed.Rejected(common_findings.NOT_ATTEMPTED)
     if "Exception" not in raised.kinds:
         return common_findings.blocking(f"called exit(), or raised {raised.kinds[0]}")
     finding, place = bed.said_of(raised), ""
@@ -733,9 +729,9 @@ _OPEN = {
 _SYMPTOMS = {"always_overflows", "gradients_all_zero", "weights_broken"}
 
 
-def audited(worker: Worker, given: dict[str, Any], train: str) -> list[list[str]]:
+def audited(worker: bed.Worker, given: dict[str, Any], train: str) -> list[list[str]]:
     """Let the audit watch the learner's code as ``train`` calls it there: code, message, hint, line."""
-    seen: list[list[str]] = worker.call(f"{_THERE}:audited", Handle(0), given, train)
+    seen: list[list[str]] = worker.call(f"{_THERE}:audited", bed.Handle(0), given, train)
     return seen
 
 

@@ -10,7 +10,7 @@ import torch
 from amp_lessons import exercises
 from amp_lessons.audit.findings import failed
 from amp_lessons.course.exercises import shelf
-from amp_lessons.course.exercises.attempt import Rejected, require_none
+from amp_lessons.course.exercises.bed import Rejected, require_none
 from amp_lessons.course.exercises.report.results import SideBySide
 
 pytestmark = pytest.mark.slow

@@ -9,7 +9,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from amp_lessons.course.exercises.patients.case import Case, Curve, Observed, names, pieces
+from amp_lessons.course.exercises.patients.case import Case, Curve, Observed
 from amp_lessons.course.material.data import LabelledImages, batches, digits
 from amp_lessons.course.material.models import CLASSES, seeded
 
@@ -64,19 +64,4 @@ def shows(seen: Observed) -> bool:
     return bool(5 < count < len(losses) and good[:count].all() and falls)
 
 
-CASE = Case.beside(
-    __file__,
-    observe=observe,
-    shows=shows,
-    choices=(
-        pieces(
-            ("queries @ keys.transpose(-2, -1) / keys.shape[-1] ** 0.5",),
-            ("queries @ keys.mT / keys.shape[-1] ** 0.5",),
-            ("(queries / keys.shape[-1] ** 0.5) @ keys.transpose(-2, -1)",),
-        ),
-        pieces(("softmax(dim=-1)",), ("softmax(-1)",)),
-        names("scores", "logits", "energy"),
-        names("weights", "attention", "shares"),
-        names("queries, keys, values", "q, k, v", "query, key, value"),
-    ),
-)
+CASE = Case.beside(__file__, observe=observe, shows=shows)

@@ -8,7 +8,7 @@ from typing import Any
 import torch.nn.functional as F
 from torch import nn
 
-from amp_lessons.course.exercises.patients.case import LOOP_NAMES, Case, Curve, Observed, names, pieces
+from amp_lessons.course.exercises.patients.case import Case, Curve, Observed
 from amp_lessons.course.material.data import LabelledImages, batches, digits
 from amp_lessons.course.material.models import CLASSES, PIXELS, seeded
 from amp_lessons.devices import default_device
@@ -46,17 +46,4 @@ def shows(seen: Observed) -> bool:
     return seen.numbers[_MOVED] == 0 and losses[-1] < 0.8 * losses[0]
 
 
-CASE = Case.beside(
-    __file__,
-    observe=observe,
-    shows=shows,
-    choices=(
-        pieces(
-            ("            optimizer.zero_grad()\n", "            optimizer.step()\n"),
-            ("", "            optimizer.step()\n            optimizer.zero_grad()\n"),
-        ),
-        names("outputs", "logits", "predicted"),
-        names("loss", "objective", "batch_loss"),
-        *LOOP_NAMES,
-    ),
-)
+CASE = Case.beside(__file__, observe=observe, shows=shows)

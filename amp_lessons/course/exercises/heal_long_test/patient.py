@@ -9,7 +9,7 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
-from amp_lessons.course.exercises.patients.case import Case, Curve, Observed, names, pieces
+from amp_lessons.course.exercises.patients.case import Case, Curve, Observed
 from amp_lessons.course.material.data import batches, digits
 from amp_lessons.course.material.models import digits_classifier
 from amp_lessons.devices import default_device
@@ -54,29 +54,4 @@ def shows(seen: Observed) -> bool:
     return accuracies[0] > 0.8 and accuracies[-1] < 0.5 * accuracies[0]
 
 
-CASE = Case.beside(
-    __file__,
-    observe=observe,
-    shows=shows,
-    choices=(
-        pieces(
-            (
-                "        correct += (logits.argmax(dim=-1) == targets).sum()\n",
-                "        samples += len(targets)\n",
-            ),
-            (
-                "        samples += targets.numel()\n",
-                "        correct += (logits.argmax(dim=-1) == targets).sum()\n",
-            ),
-            (
-                "        correct += logits.argmax(dim=-1).eq(targets).sum()\n",
-                "        samples += targets.shape[0]\n",
-            ),
-        ),
-        names("logits", "outputs", "scores"),
-        names("inputs, targets", "x, y", "pixels, labels"),
-        names("loss_sum", "loss_total", "summed"),
-        names("correct", "hits", "right"),
-        names("samples", "images", "rows"),
-    ),
-)
+CASE = Case.beside(__file__, observe=observe, shows=shows)

@@ -10,13 +10,9 @@ from typing import Any, NamedTuple
 
 import torch
 
-from amp_lessons._base.worker.client import Worker
-from amp_lessons._base.worker.plain import Handle
 from amp_lessons.audit.findings import Finding, failed, note, passed
-from amp_lessons.course.exercises.attempt import reject, require_none
-from amp_lessons.course.exercises.bed import LearnersFunction, described, function
+from amp_lessons.course.exercises import bed
 from amp_lessons.course.exercises.report.common_findings import float_in, remark_on_type
-from amp_lessons.course.exercises.report.results import SideBySide
 
 _THERE = "amp_lessons.course.exercises.time_step.clocks_there"
 
@@ -103,24 +99,24 @@ class Run(NamedTuple):
         return any(map(self.shows, (median(samples), median_low(samples), median_high(samples))))
 
 
-def judge(worker: Worker, draw: torch.Generator) -> Iterator[Finding]:
+def judge(worker: bed.Worker, draw: torch.Generator) -> Iterator[Finding]:
     """Have steps timed whose duration is known, and hold the numbers against their medians."""
-    simulated = worker.call(f"{_THERE}:with_simulated_clocks", Handle(0), keep=True)
+    simulated = worker.call(f"{_THERE}:with_simulated_clocks", bed.Handle(0), keep=True)
     arguments = {"warmup": 1, "repeats": 1, "synchronize": None}
-    time_step = function(worker, "time_step", None, number=simulated.number, **arguments)
+    time_step = bed.function(worker, "time_step", None, number=simulated.number, **arguments)
     seen: list[Run] = []
     for cases in _cases(draw):
         runs = [_run(time_step, case) for case in cases]
         seen += runs
         right, value = zip(*[(run.case.right, run.value) for run in seen], strict=True)
-        require_none(_mistakes(runs), SideBySide("median in ms", "case", right, value))
+        bed.require_none(_mistakes(runs), bed.SideBySide("median in ms", "case", right, value))
     yield passed("warm_up", "what happens only in the first calls is not counted")
     yield passed("synchronized", "work that was only launched is counted, and other work is not")
     yield passed("median", "the median of the samples, in milliseconds: an interrupted call does not move it")
     yield from _remarks(seen)
 
 
-def _run(time_step: LearnersFunction, case: TimingCase) -> Run:
+def _run(time_step: bed.LearnersFunction, case: TimingCase) -> Run:
     told, _ = time_step.called_by(
         f"{_THERE}:time_calls",
         about=f"for {case.what}",
@@ -129,10 +125,10 @@ def _run(time_step: LearnersFunction, case: TimingCase) -> Run:
     )
     value, calls = float_in(told["returned"]), told["calls"]
     if value is None or not 0 <= value < inf:
-        reject("not_a_time", f"{described(told['returned'])} is no duration in milliseconds", _HOW)
+        bed.reject("not_a_time", f"{bed.described(told['returned'])} is no duration in milliseconds", _HOW)
     if calls != len(case.durations_ms):
         asked = f"with warmup={case.warmup} and repeats={len(case.samples)}"
-        reject(
+        bed.reject(
             "wrong_number_of_calls",
             f"{asked} fn was called {calls} times instead of {len(case.durations_ms)}",
             "call fn() warmup times before the first sample, where nobody times it, then once per sample",

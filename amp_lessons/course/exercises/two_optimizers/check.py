@@ -11,13 +11,10 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from amp_lessons._base.worker.client import Worker
-from amp_lessons._base.worker.plain import Handle
 from amp_lessons.audit import rules
 from amp_lessons.audit.findings import Finding, failed, first, passed
 from amp_lessons.audit.rules.scaler import batch_left_out
-from amp_lessons.course.exercises.attempt import Rejected
-from amp_lessons.course.exercises.bed import as_raised, asked, described, function, said_of
+from amp_lessons.course.exercises import bed
 from amp_lessons.course.exercises.loops import audited, with_audit
 from amp_lessons.course.exercises.report import common_findings
 from amp_lessons.course.exercises.report.common_findings import float_in
@@ -85,24 +82,24 @@ _PROBLEMS = (
 )
 
 
-def judge(worker: Worker, draw: torch.Generator) -> Iterator[Finding]:
+def judge(worker: bed.Worker, draw: torch.Generator) -> Iterator[Finding]:
     """Let the step train both networks a few times, and hold every call against the true gradients."""
-    function(worker, "gan_step", *[None] * 7, device_type=None, dtype=None)
+    bed.function(worker, "gan_step", *[None] * 7, device_type=None, dtype=None)
     cuda: set[str] = set()
     old: set[str] = set()
     remarks: dict[Finding, None] = {}
     lowered = ", and the scale was lowered"
     for problem in _PROBLEMS:
         given, batches = problem.drawn(draw)
-        told = asked(worker, _TRAIN, Handle(0), given)
+        told = bed.asked(worker, _TRAIN, bed.Handle(0), given)
         if told["left"]:
-            raise Rejected(common_findings.leaving(told["left"]))
+            raise bed.Rejected(common_findings.leaving(told["left"]))
         for number, seen in enumerate(told["calls"]):
             poisoned = problem.poisoned if number == 1 else None
             call = GanCall(seen, told["owners"], problem.dtype, *batches[number], poisoned)
             if mistake := first(_mistakes(call)):
-                line = as_raised(call.raised).line if call.raised else ""
-                raise Rejected(with_audit(mistake, audited(worker, given, _TRAIN), line=line))
+                line = bed.as_raised(call.raised).line if call.raised else ""
+                raise bed.Rejected(with_audit(mistake, audited(worker, given, _TRAIN), line=line))
             remarks |= dict.fromkeys(_inputs_cast(call) if poisoned is None else ())
             if poisoned and not call.calls("scale"):
                 costs = ", both networks miss a step where the loss of one of them is not finite"
@@ -111,7 +108,7 @@ def judge(worker: Worker, draw: torch.Generator) -> Iterator[Finding]:
         old |= set(told["old"])
     for code, message, hint, line in audited(worker, given, _TRAIN):
         if code in _HIDDEN:
-            raise Rejected(failed(code, f"{message} [{line}]" if line else message, hint))
+            raise bed.Rejected(failed(code, f"{message} [{line}]" if line else message, hint))
     place = common_findings.in_place_of_cuda(cuda, "autocast", "cpu")
     yield passed(
         "precision", f"both networks ran under autocast{place} in the dtype asked for, backward outside it"
@@ -180,12 +177,12 @@ def _opt(part: str) -> str:
 def _mistakes(call: GanCall) -> Iterator[Finding]:
     """Find the mistakes of one call, root causes first."""
     if call.raised is not None:
-        raised = as_raised(call.raised)
+        raised = bed.as_raised(call.raised)
         if "same dtype" in raised.text:  # half and float tensors meet where autocast is off
             yield from _precision(call)
             network = "a network, given what another had computed in 16 bits,"
             yield rules.dtypes.no_autocast(network, dtype_name(call.dtype))
-        yield said_of(raised, f"in {dtype_name(call.dtype)}")
+        yield bed.said_of(raised, f"in {dtype_name(call.dtype)}")
     yield from _precision(call)
     owners = {each["owner"] for each in call.calls("scale", "scaler.step", "GradScaler")}
     if owners - {call.owners["scaler"]}:
@@ -376,7 +373,7 @@ def _wrong_losses(call: GanCall, truths: list[Truth]) -> Iterator[Finding]:
     pair = call.returned if isinstance(call.returned, (tuple, list)) else []
     seen = [float_in(each) for each in pair if not isinstance(each, Tensor)]
     if len(pair) != 2 or len(seen) != 2 or None in seen:
-        yield common_findings.wrong_return_type("two floats were", described(call.returned), advice)
+        yield common_findings.wrong_return_type("two floats were", bed.described(call.returned), advice)
     rights = zip(*(truth.losses for truth in truths), strict=True)
     for value, right in zip(seen, rights, strict=True):
         if not any(math.isclose(value or 0.0, each, rel_tol=0.02) for each in right):
