@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
 import select
 import signal
@@ -141,13 +140,12 @@ class Worker:
         view = memoryview(message)
         while view:
             self._wait(writing=True)
-            with contextlib.suppress(BlockingIOError):
-                try:
-                    view = view[self._socket.send(view, socket.MSG_DONTWAIT) :]
-                except BlockingIOError:
-                    raise
-                except OSError:
-                    self._gone()
+            try:
+                view = view[self._socket.send(view, socket.MSG_DONTWAIT) :]
+            except BlockingIOError:
+                continue
+            except OSError:
+                self._gone()
 
     def _exactly(self, count: int) -> bytes:
         got = bytearray()

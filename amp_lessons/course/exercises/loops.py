@@ -203,20 +203,15 @@ def precision(run: Run) -> Iterator[Finding]:
     if not seen:
         if run.told["without_graph"]:
             yield rules.loss.no_graph()
-        yield failed(
-            "loss_fn_unused",
-            "loss_fn was never called with gradients enabled: nothing was trained with it",
-            "compute loss = loss_fn(model(inputs), targets) for every batch of the loader",
-        )
+        said = "loss_fn was never called with gradients enabled: nothing was trained with it"
+        hint = "compute loss = loss_fn(model(inputs), targets) for every batch of the loader"
+        yield failed("loss_fn_unused", said, hint)
     used = [entry.weight_dtype for entry in forwards if entry.own]
     if any(dtype != torch.float32 for dtype in (*used, *run.told["weight_dtypes"])):
         yield rules.dtypes.half_parameters()
     if forwards and torch.equal(run.start, run.end) and not any(entry.own for entry in forwards):
-        yield failed(
-            "model_not_trained",
-            "a copy of the model was trained: the weights of the model that was passed in never changed",
-            "call model(inputs) on the model you were given",
-        )
+        said = "a copy of the model was trained: the weights of the model that was passed in never changed"
+        yield failed("model_not_trained", said, "call model(inputs) on the model you were given")
     if not all(entry.training for entry in forwards):
         yield rules.dtypes.evaluation_mode("while it was trained")
     without = sum(entry.autocast is None for entry in forwards)
@@ -256,19 +251,16 @@ def coverage(run: Run) -> Iterator[Finding]:
     yield from _batches(run)
     stepped = run.calls("optimizer.step")
     if not run.told["settings_kept"]:
-        yield failed(
-            "optimizer_changed",
-            "the optimizer that was passed in has other settings after training (its learning rate, say)",
-            "leave them to whoever made it; scaling is undone by the scaler, not by the learning rate",
-        )
+        said = "the optimizer that was passed in has other settings after training (its learning rate, say)"
+        hint = "leave them to whoever made it; scaling is undone by the scaler, not by the learning rate"
+        yield failed("optimizer_changed", said, hint)
     if stepped and all(call.owner != run.told["optimizer"] for call in stepped):
         yield _optimizer_unused()
     if not torch.equal(run.start, run.seen[0].weights):
-        yield failed(
-            "weights_reset",
-            "the weights were changed before the first batch: what the model had learned is lost, or rounded",
-            "train the model as it is passed in",
+        said = (
+            "the weights were changed before the first batch: what the model had learned is lost, or rounded"
         )
+        yield failed("weights_reset", said, "train the model as it is passed in")
 
 
 def _batches(run: Run) -> Iterator[Finding]:
@@ -279,12 +271,11 @@ def _batches(run: Run) -> Iterator[Finding]:
         [i for i in run.order if not bad or (i is not None and i not in bad)],
     )
     if None in seen:
-        yield failed(
-            "inputs_altered",
+        said = (
             "the model was given other values than the loader yields: a batch was changed on its way to "
-            "model(inputs)",
-            "pass the inputs as they are; autocast does the casting",
+            "model(inputs)"
         )
+        yield failed("inputs_altered", said, "pass the inputs as they are; autocast does the casting")
     if len(seen) < len(wanted) and bad:
         yield rules.scaler.stops_at_overflow()
     size, fewer = len(seen) // problem.epochs, len(seen) < len(wanted)
@@ -302,11 +293,8 @@ def _batches(run: Run) -> Iterator[Finding]:
 
 
 def _optimizer_unused() -> Finding:
-    return failed(
-        "optimizer_unused",
-        "the optimizer that was passed in never stepped: its settings, and any schedule, were ignored",
-        "step the optimizer you were given, with scaler.step(optimizer)",
-    )
+    said = "the optimizer that was passed in never stepped: its settings, and any schedule, were ignored"
+    return failed("optimizer_unused", said, "step the optimizer you were given, with scaler.step(optimizer)")
 
 
 # --- updates, in the order of time: what goes wrong first is the cause of what follows
@@ -328,11 +316,8 @@ def _updates(run: Run) -> Iterator[Finding]:
     if run.problem.poisoned:
         return
     if all(window.overflowed for window in run.windows):
-        yield failed(
-            "scale_too_large",
-            f"no step was taken: the scale begins at {run.windows[0].begun:g}, and every batch overflowed",
-            "leave init_scale at its default, 65536",
-        )
+        said = f"no step was taken: the scale begins at {run.windows[0].begun:g}, and every batch overflowed"
+        yield failed("scale_too_large", said, "leave init_scale at its default, 65536")
     if all(call.owner != run.told["optimizer"] for call in run.calls("optimizer.step")):
         yield _optimizer_unused()
     if run.problem.loss_weight > TINY_WEIGHT:
@@ -361,11 +346,8 @@ def not_scaled(run: Run, most: float = 1.0) -> Iterator[Finding]:
     if run.problem.dtype != torch.float16 or not window.last.begun or not window.last.begun[-1] <= most:
         return
     if window.last.begun[-1] == 0.0:
-        yield failed(
-            "loss_cut_off",
-            "backward reached the loss with a gradient of zero: it was clamped or replaced before backward",
-            "call backward on the scaled loss as loss_fn returned it",
-        )
+        said = "backward reached the loss with a gradient of zero: it was clamped or replaced before backward"
+        yield failed("loss_cut_off", said, "call backward on the scaled loss as loss_fn returned it")
     if window.scale > 1.0:
         yield rules.loss.scaled_loss_discarded(f"{window.scale:g}")
     why = f"backward began with a gradient of {window.last.begun[-1]:g}"
@@ -398,12 +380,11 @@ def _too_rarely(window: Window) -> Finding:
     calls = "optimizer.step", *(["scaler.step"] if window.problem.poisoned else [])  # which may skip it
     after = [str(i + 1) for i, entry in enumerate(seen) if entry.called(*calls)]
     every = f"each window of {size} batches" if size > 1 else "each batch"
-    return failed(
-        "steps_too_rarely",
+    said = (
         f"of {len(seen)} batches, steps followed only {len(after)} ({', '.join(after)}): one belongs after "
-        f"{every}",
-        f"step inside the loop over the batches, {_WHATEVER_ITS_LOSS}",
+        f"{every}"
     )
+    return failed("steps_too_rarely", said, f"step inside the loop over the batches, {_WHATEVER_ITS_LOSS}")
 
 
 def _other_loss(window: Window) -> Iterator[Finding]:
@@ -567,12 +548,11 @@ def _accumulation(window: Window) -> Iterator[Finding]:
             "divide every loss by accumulation_steps, not by a count that grows within the window",
         )
     if near(window.factor, window.size):
-        yield failed(
-            "loss_not_divided",
+        said = (
             f"the update is {window.size} times too large: the losses of the window were added up, not "
-            "averaged",
-            "divide each loss by accumulation_steps before scaling it",
+            "averaged"
         )
+        yield failed("loss_not_divided", said, "divide each loss by accumulation_steps before scaling it")
 
 
 def no_step(window: Window) -> Iterator[Finding]:
@@ -625,13 +605,12 @@ def gradients(window: Window) -> Iterator[Finding]:
     if left is not None and not bool((left / window.begun - true).norm() < tolerance * true.norm()):
         for each in window.run.windows:  # the losses of this one may be near by chance
             yield from _other_loss(each)
-        yield failed(
-            "other_gradient",
+        said = (
             "backward computed other gradients than those of loss_fn(model(inputs), targets): something "
             "was added to the loss (a penalty, say), or gradients were changed on their way, by hooks or "
-            "between two backward passes",
-            "call backward on the scaled loss and nothing else",
+            "between two backward passes"
         )
+        yield failed("other_gradient", said, "call backward on the scaled loss and nothing else")
     wanted = window.wanted(true)
     rightly = given is not None and bool((given - wanted).norm() <= 0.1 * wanted.norm())
     if given is not None and rightly and bool((window.applied - given).norm() > 0.01 * given.norm()):

@@ -47,11 +47,8 @@ def _when_left(told: dict[str, Any]) -> float:
 
 def _ended(ended: Ended, limit_s: float) -> Finding:
     if ended.how != "time":
-        return failed(
-            "rank_ended",
-            f"a rank did not come to its end: {ended.detail}",
-            "return a value, or raise an exception; a rank that ends leaves the others waiting",
-        )
+        hint = "return a value, or raise an exception; a rank that ends leaves the others waiting"
+        return failed("rank_ended", f"a rank did not come to its end: {ended.detail}", hint)
     where = bed.line_of(ended.where)
     place = f"; it was at {where}" if where else ""
     return failed(

@@ -37,10 +37,7 @@ def _require_unchanged(given: Tensor, x: Tensor) -> None:
 
 def _require_twice(result: Any, x: Tensor, what: str) -> None:
     if not isinstance(result, Tensor) or result.dtype != x.dtype:
-        bed.reject(
-            "wrong_return_type",
-            f"a tensor of dtype {x.dtype} was expected for {what}, not {bed.described(result)}",
-            "x * 2 keeps the dtype of x",
-        )
+        said = f"a tensor of dtype {x.dtype} was expected for {what}, not {bed.described(result)}"
+        bed.reject("wrong_return_type", said, "x * 2 keeps the dtype of x")
     if not torch.equal(result, 2 * x):  # a power of two: nothing is rounded, so nothing is tolerated
         bed.reject("not_twice", f"the values are not twice what they were, for {what}", "multiply by 2")

@@ -147,11 +147,8 @@ def warm_up() -> None:
 def _whole_number(value: Any, question: LayerQuestion) -> int:
     number = number_in(value)
     if number is None or number != number // 1:
-        bed.reject(
-            "not_bytes",
-            f"a whole number of bytes was expected for {question}, not {bed.described(value)}",
-            "return one int: how many numbers are kept, times the bytes of each",
-        )
+        said = f"a whole number of bytes was expected for {question}, not {bed.described(value)}"
+        bed.reject("not_bytes", said, "return one int: how many numbers are kept, times the bytes of each")
     return int(number)
 
 

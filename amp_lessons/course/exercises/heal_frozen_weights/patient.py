@@ -9,7 +9,7 @@ import torch.nn.functional as F
 from torch import nn
 
 from amp_lessons.course.exercises.patients.case import Case, Curve, Observed
-from amp_lessons.course.material.data import LabelledImages, batches, digits
+from amp_lessons.course.exercises.patients.digits import first_digits
 from amp_lessons.course.material.models import CLASSES, PIXELS, seeded
 from amp_lessons.devices import default_device
 
@@ -21,10 +21,8 @@ _STEPS = "steps made"
 
 def observe(train: Callable[..., Any], seed: int) -> Observed:
     """Train on the digits for a hundred steps: the loss, and how many of the gains are another number."""
-    data = digits().train
-    some = LabelledImages(data.images[:_IMAGES], data.labels[:_IMAGES])
     device = default_device().type
-    loader = batches(some, _BATCH, seed=seed, device=device)
+    loader = first_digits(_IMAGES, _BATCH, seed, device)
     model = seeded(_classifier, seed).to(device)
     losses = train(model, loader, F.cross_entropy, _EPOCHS, _LR)
     gains = dict(model.named_parameters())["1.weight"]

@@ -10,6 +10,7 @@ import torch.nn.functional as F
 from torch import nn
 
 from amp_lessons.course.exercises.patients.case import Case, Curve, Observed
+from amp_lessons.course.exercises.patients.digits import trained
 from amp_lessons.course.material.data import batches, digits
 from amp_lessons.course.material.models import digits_classifier
 from amp_lessons.devices import default_device
@@ -41,10 +42,8 @@ def _trained(seed: int) -> nn.Module:
     model = digits_classifier(32, seed=seed).to(default_device().type)
     optimizer = torch.optim.SGD(model.parameters(), lr=_LR)
     for _ in range(_EPOCHS):
-        for inputs, labels in batches(digits().train, _BATCH, seed=seed, device=default_device().type):
-            optimizer.zero_grad()
-            F.cross_entropy(model(inputs), labels).backward()
-            optimizer.step()
+        loader = batches(digits().train, _BATCH, seed=seed, device=default_device().type)
+        trained(loader, lambda inputs, labels: F.cross_entropy(model(inputs), labels), optimizer)
     return model
 
 

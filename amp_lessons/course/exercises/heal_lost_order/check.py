@@ -13,7 +13,6 @@ from torch import Tensor
 from amp_lessons.audit import rules
 from amp_lessons.audit.findings import Finding, passed
 from amp_lessons.course.exercises import bed
-from amp_lessons.course.exercises.heal_lost_order import rotation_there
 from amp_lessons.course.exercises.report import common_findings
 from amp_lessons.formats.dtypes import dtype_name
 
@@ -105,10 +104,10 @@ def _result(rotate: bed.LearnersFunction, case: RotationCase, coming: Tensor) ->
     """Return what the rows of a case become, and what the gradient ``coming`` is for them."""
     given_as = case.x, case.positions
     x, positions = (each.clone() for each in given_as)
-    there, given = f"{rotation_there.__name__}:rotated", (x, positions, case.base)
-    pair, _ = rotate.called_by(there, *given, about=f"for {case.what}", extra=(case.autocast, coming))
+    there, how = "amp_lessons.course.exercises.bed_there:call_with_gradients", (coming, case.autocast)
+    told, _ = rotate.called_by(there, x, positions, case.base, about=f"for {case.what}", extra=how)
     bed.require_unchanged((x, positions), given_as, "x or positions", "compute with new tensors")
-    return pair[0], pair[1]
+    return told["returned"], (told["gradients"] or [None])[0]
 
 
 def _require_right(result: Any, case: RotationCase) -> None:

@@ -100,11 +100,8 @@ def _require_largest(scale: float, what: str, gradients: list[Tensor]) -> bool:
             "not_a_scale", f"{scale} is no scale, {case}", "the answer is a positive, finite power of two"
         )
     if math.frexp(scale)[0] != 0.5:
-        bed.reject(
-            "not_a_power_of_two",
-            f"{scale:g} is not a power of two, {case}: multiplying by it would round gradients",
-            f"65520 / largest is what no scale may reach: {_BELOW}",
-        )
+        said = f"{scale:g} is not a power of two, {case}: multiplying by it would round gradients"
+        bed.reject("not_a_power_of_two", said, f"65520 / largest is what no scale may reach: {_BELOW}")
     if scale > right:
         bed.reject(
             "overflows",
@@ -114,10 +111,9 @@ def _require_largest(scale: float, what: str, gradients: list[Tensor]) -> bool:
             "the exponent down, also below zero: a scale may be below 1, and math.log2 may round up",
         )
     if scale not in (right, strict):
-        bed.reject(
-            "too_small",
+        said = (
             f"at twice this scale the largest gradient, {largest:.9g}, would become "
-            f"{largest * 2 * scale:.9g}, which still overflows nothing, {case}",
-            "all below 65520 stays finite, and the largest magnitude alone decides",
+            f"{largest * 2 * scale:.9g}, which still overflows nothing, {case}"
         )
+        bed.reject("too_small", said, "all below 65520 stays finite, and the largest magnitude alone decides")
     return scale == right

@@ -80,6 +80,29 @@ class Training:
         return float(torch.cat(right).float().mean())
 
 
+def first_digits(images: int, batch: int, seed: int, device: str) -> list[tuple[Tensor, Tensor]]:
+    """Return the first so many handwritten digits, in batches of an order that the seed draws."""
+    data = digits().train
+    some = LabelledImages(data.images[:images], data.labels[:images])
+    return batches(some, batch, seed=seed, device=device)
+
+
+def trained(
+    loader: list[tuple[Tensor, Tensor]],
+    loss_of: Callable[[Tensor, Tensor], Tensor],
+    optimizer: torch.optim.Optimizer,
+) -> tuple[float, ...]:
+    """Make one step for each batch; return their losses."""
+    losses = []
+    for images, labels in loader:
+        loss = loss_of(images, labels)
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+        losses.append(loss.item())
+    return tuple(losses)
+
+
 def training(seed: int, *, lr: float = 0.3, loss_weight: float = 1.0, images: int = _IMAGES) -> Training:
     """Make a training of the digits, the same for the same seed; its optimizer is plain SGD.
 
@@ -89,12 +112,10 @@ def training(seed: int, *, lr: float = 0.3, loss_weight: float = 1.0, images: in
     width = random.Random(seed).choice(_WIDTHS)
     device = default_device().type
     model = models.digits_classifier(width, seed=seed).to(device)
-    data = digits().train
-    some = LabelledImages(data.images[:images], data.labels[:images])
     loss_fn = nn.CrossEntropyLoss()
     return Training(
         model=model,
-        loader=batches(some, _BATCH, seed=seed, device=device),
+        loader=first_digits(images, _BATCH, seed, device),
         optimizer=torch.optim.SGD(model.parameters(), lr=lr / loss_weight),
         loss_fn=lambda outputs, targets: loss_fn(outputs, targets) * loss_weight,
         device=device,

@@ -38,11 +38,8 @@ def _require_state(worker: bed.Worker) -> None:
         )
     wanted = _scales(worker, scaler, _AFTER)
     if changed := worker.call(saved, method="changed"):
-        bed.reject(
-            "state_goes_on",
-            f"when the scaler went on, {changed[0]} changed in the state that it had given before",
-            "return a new dict, with copies of what the scaler remembers",
-        )
+        said = f"when the scaler went on, {changed[0]} changed in the state that it had given before"
+        bed.reject("state_goes_on", said, "return a new dict, with copies of what the scaler remembers")
     for settings in (_SETTINGS, _OTHERS):
         other = _made(worker, settings)
         _scales(worker, other, ("inf", "."))

@@ -89,11 +89,8 @@ def _result(round_to_bfloat16: bed.LearnersFunction, what: str, values: Tensor) 
     x = values.clone()
     result, cast = round_to_bfloat16.called_by(_BY_HAND, x, about=f"for {what}")
     if cast:
-        bed.reject(
-            "casts_to_bfloat16",
-            "PyTorch's cast to bf16 did the rounding, which is what is to be done by hand",
-            "work on the bits: x.view(torch.int32)",
-        )
+        said = "PyTorch's cast to bf16 did the rounding, which is what is to be done by hand"
+        bed.reject("casts_to_bfloat16", said, "work on the bits: x.view(torch.int32)")
     bed.require_unchanged(
         [x], [values], "the numbers in x", "a view shares its memory: bits + …, not bits +="
     )

@@ -126,8 +126,5 @@ def _require_near(seen: Tensor, right: Tensor, case: Case, what: str) -> None:
     if torch.allclose(seen.double(), right, rtol=tolerance, atol=info.smallest_normal * info.eps):
         return
     at = (seen.double() - right).abs().nan_to_num(torch.inf).argmax()
-    bed.reject(
-        case.code,
-        f"{what} is {seen.flatten()[at]:.6g} where {right.flatten()[at]:.6g} is right, for {case.what}",
-        case.hint,
-    )
+    said = f"{what} is {seen.flatten()[at]:.6g} where {right.flatten()[at]:.6g} is right, for {case.what}"
+    bed.reject(case.code, said, case.hint)

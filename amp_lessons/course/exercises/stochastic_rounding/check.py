@@ -73,11 +73,9 @@ def _require_special_stay(function: bed.LearnersFunction) -> None:
     for seed in range(5):
         result = _rounded(function, x, seed, "inf and NaN").float()
         if not (torch.equal(result[:2], x[:2]) and bool(result[2:].isnan().all())):
-            bed.reject(
-                "special_lost",
-                f"inf, -inf and three NaN became {[round(v, 3) for v in result.tolist()]}",
-                "noise in the bits of a NaN may carry into its sign: leave alone what is not finite",
-            )
+            said = f"inf, -inf and three NaN became {[round(v, 3) for v in result.tolist()]}"
+            hint = "noise in the bits of a NaN may carry into its sign: leave alone what is not finite"
+            bed.reject("special_lost", said, hint)
 
 
 def _neighbours(x: Tensor) -> tuple[Tensor, Tensor]:

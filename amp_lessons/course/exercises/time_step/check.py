@@ -128,11 +128,9 @@ def _run(time_step: bed.LearnersFunction, case: TimingCase) -> Run:
         bed.reject("not_a_time", f"{bed.described(told['returned'])} is no duration in milliseconds", _HOW)
     if calls != len(case.durations_ms):
         asked = f"with warmup={case.warmup} and repeats={len(case.samples)}"
-        bed.reject(
-            "wrong_number_of_calls",
-            f"{asked} fn was called {calls} times instead of {len(case.durations_ms)}",
-            "call fn() warmup times before the first sample, where nobody times it, then once per sample",
-        )
+        said = f"{asked} fn was called {calls} times instead of {len(case.durations_ms)}"
+        hint = "call fn() warmup times before the first sample, where nobody times it, then once per sample"
+        bed.reject("wrong_number_of_calls", said, hint)
     return Run(case, told["returned"], value, set(map(str, told["seen"])))
 
 
@@ -144,17 +142,13 @@ def _mistakes(runs: Sequence[Run]) -> Iterator[Finding]:
     case = wrong.case
     where = f"for {case.what}, {wrong.value:.4g} was returned, where {case.right:.4g} ms would be right"
     if wrong.value < 0.05 * case.right and not case.waits:
-        yield failed(
-            "no_sync_after",
-            f"{where}: the clock was read while the device was still working",
-            "call the synchronize that you are given after fn() and before you read the clock",
-        )
+        hint = "call the synchronize that you are given after fn() and before you read the clock"
+        yield failed("no_sync_after", f"{where}: the clock was read while the device was still working", hint)
     if wrong.value < 0.05 * case.right and wrong.clocks & {"process_time", "thread_time"}:
-        yield failed(
-            "not_wall_clock",
-            f"{where}: the clock stood still while the step waited",
-            "process_time counts the processor's work for this process only; time.perf_counter() counts time",
+        hint = (
+            "process_time counts the processor's work for this process only; time.perf_counter() counts time"
         )
+        yield failed("not_wall_clock", f"{where}: the clock stood still while the step waited", hint)
     power = log10(wrong.value / case.right) if wrong.value > 0 else 0.0
     if round(power) and isclose(power, round(power), abs_tol=0.003):
         unit = f"that is {10.0 ** round(power):.0e} times the time in milliseconds"
@@ -171,23 +165,17 @@ def _remarks(seen: Sequence[Run]) -> Iterator[Finding]:
     for run in seen:
         yield from remark_on_type(run.returned, float)
     if not all(run.shows(run.case.right) for run in seen):
-        yield note(
-            "not_averaged",
-            "of an even number of samples this is one of the middle two; their mean is the usual median",
-            "statistics.median does it",
-        )
+        said = "of an even number of samples this is one of the middle two; their mean is the usual median"
+        yield note("not_averaged", said, "statistics.median does it")
     if any("time" in run.clocks for run in seen):
-        yield note(
-            "adjustable_clock",
-            "time.time() is the time of day: it jumps when somebody sets it, and it may be coarse",
-            "time.perf_counter() only ever goes forward, and is as fine as the machine allows",
-        )
+        said = "time.time() is the time of day: it jumps when somebody sets it, and it may be coarse"
+        hint = "time.perf_counter() only ever goes forward, and is as fine as the machine allows"
+        yield note("adjustable_clock", said, hint)
     for digits in (1, 2):
         if all(run.value == round(run.value, digits) for run in seen):
-            yield note(
-                "rounded_time",
+            said = (
                 f"the time was rounded to {10.0**-digits:g} ms: of a step that takes a few microseconds "
-                "nothing would be left",
-                "return the median as it is, and round where it is printed",
+                "nothing would be left"
             )
+            yield note("rounded_time", said, "return the median as it is, and round where it is printed")
             return

@@ -186,12 +186,11 @@ def _mistakes(call: GanCall) -> Iterator[Finding]:
     yield from _precision(call)
     owners = {each["owner"] for each in call.calls("scale", "scaler.step", "GradScaler")}
     if owners - {call.owners["scaler"]}:
-        yield failed(
-            "another_scaler",
+        said = (
             "another GradScaler than the one passed in was used: made anew in every step, it forgets what it "
-            "learned from overflows",
-            "use the scaler that is passed in for both losses",
+            "learned from overflows"
         )
+        yield failed("another_scaler", said, "use the scaler that is passed in for both losses")
     if call.poisoned:
         yield from _overflow(call)
         return
@@ -283,12 +282,11 @@ def _other_labels(part: str, **labels: float | None) -> Finding:
 
 
 def _sigmoid_twice(part: str) -> Finding:
-    return failed(
-        "sigmoid_twice",
+    said = (
         f"the {part}'s loss was computed on probabilities: binary_cross_entropy_with_logits applies a "
-        "sigmoid itself, and a second one flattens its gradients",
-        "give it the discriminator's outputs as they are",
+        "sigmoid itself, and a second one flattens its gradients"
     )
+    return failed("sigmoid_twice", said, "give it the discriminator's outputs as they are")
 
 
 def _rebuilt(name: str, weights: Tensor) -> Part:
@@ -314,10 +312,9 @@ def _wrong_update(call: GanCall, truths: list[Truth], part: str) -> Iterator[Fin
     """Name what is wrong with a network's update, from what is seen of its steps to what its numbers tell."""
     applied, optimizer, update = call.applied[part], _opt(part), f"the {part}'s update"
     if not call.steps_of(part):
+        said = f"{optimizer} never stepped: no gradient was applied to the weights of the {part}"
         yield failed(
-            "network_not_trained",
-            f"{optimizer} never stepped: no gradient was applied to the weights of the {part}",
-            f"call scaler.step({optimizer}) after the {part}'s backward pass",
+            "network_not_trained", said, f"call scaler.step({optimizer}) after the {part}'s backward pass"
         )
     if len(call.steps_of(part)) > 1:
         hint = "train each network once per call: one backward pass for its loss, one scaler.step"
