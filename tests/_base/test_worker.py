@@ -283,25 +283,9 @@ def solution():
     return space[CODES]
 
 
-@pytest.fixture(params=["default dtype", "grad off", "autocast", "patched"])
-def unusual_kernel(request, monkeypatch):
-    """A kernel in which something of PyTorch's is otherwise than usual."""
-    before = torch.get_default_dtype()
-    if request.param == "default dtype":
-        torch.set_default_dtype(torch.float64)
-    if request.param == "patched":
-        monkeypatch.setattr(math, "ldexp", lambda *parts: 1.0)
-        monkeypatch.setattr(torch.Tensor, "view", lambda self, *shape: self)
-    with (
-        torch.set_grad_enabled(request.param != "grad off"),
-        torch.autocast("cpu", torch.bfloat16, enabled=request.param == "autocast"),
-    ):
-        yield request.param
-    torch.set_default_dtype(before)
-
-
-@pytest.mark.usefixtures("unusual_kernel")
-def test_an_unusual_kernel_changes_no_verdict(solution):
+def test_what_a_kernel_has_patched_changes_no_verdict(solution, monkeypatch):
+    monkeypatch.setattr(math, "ldexp", lambda *parts: 1.0)
+    monkeypatch.setattr(torch.Tensor, "view", lambda self, *shape: self)
     report = exercises.check(CODES, solution)
     assert report.passed
     assert report.printed == ""
