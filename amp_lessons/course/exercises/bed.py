@@ -1,4 +1,4 @@
-"""The bench: what every judge of an exercise does with a worker in which the learner's code is.
+"""The bench: what every judge of an exercise needs, and does with a worker in which the learner's code is.
 
 A judge is a generator, ``judge(worker, draw)``, in an exercise's ``check.py``. It runs in a clean process of
 its own, calls the learner's function there by ``function``, compares what comes back with what is right, and
@@ -87,11 +87,7 @@ class LearnersFunction:
         Arguments that are tensors are afterwards as the function has left them. Rejects one that is still
         the stub, raises, or leaves a setting of PyTorch's changed.
         """
-        return self._returned(args, kwargs, about)[0]
-
-    def with_graph(self, *args: Any, about: str = "", **kwargs: Any) -> tuple[Any, bool]:
-        """Return what the function makes of a first argument that requires gradients, and whether it does."""
-        return self._returned(args, kwargs, about, f"{_THERE}:call_with_graph")
+        return self.called_by(f"{_THERE}:call", *args, about=about, kwargs=kwargs)[0]
 
     def called_by(
         self,
@@ -105,7 +101,14 @@ class LearnersFunction:
 
         It is given the function, its arguments, ``kwargs`` and ``extra``, and returns what ``call`` does.
         """
-        return self._returned(args, dict(kwargs or {}), about, there, extra)
+        given = Handle(self.number), list(args), dict(kwargs or {}), *extra
+        told = asked(self.worker, there, *given, about=about)
+        if not isinstance(told, dict) or not isinstance(told.get("args"), list):
+            raise Rejected(_ANSWERED)
+        if isinstance(told.get("left"), list) and told["left"]:
+            raise Rejected(common_findings.leaving([str(each) for each in told["left"]]))
+        _give_back(args, told["args"])
+        return told.get("result"), told.get("noticed") is True
 
     def exception(self, *args: Any) -> Raised | None:
         """Return what the function raises, None where it returns."""
@@ -114,22 +117,6 @@ class LearnersFunction:
         except Raised as raised:
             return raised
         return None
-
-    def _returned(
-        self,
-        args: tuple[Any, ...],
-        kwargs: dict[str, Any],
-        about: str,
-        there: str = f"{_THERE}:call",
-        extra: tuple[Any, ...] = (),
-    ) -> tuple[Any, bool]:
-        told = asked(self.worker, there, Handle(self.number), list(args), kwargs, *extra, about=about)
-        if not isinstance(told, dict) or not isinstance(told.get("args"), list):
-            raise Rejected(_ANSWERED)
-        if isinstance(told.get("left"), list) and told["left"]:
-            raise Rejected(common_findings.leaving([str(each) for each in told["left"]]))
-        _give_back(args, told["args"])
-        return told.get("result"), told.get("noticed") is True
 
     def each(self, arguments: Sequence[Sequence[Any]], about: Callable[[int], str]) -> list[Any]:
         """Return what the function returns for each list of arguments; ``about`` says which raised."""

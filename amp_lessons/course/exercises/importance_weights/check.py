@@ -12,6 +12,7 @@ from amp_lessons.audit.findings import Finding, failed, passed
 from amp_lessons.course.exercises import bed
 from amp_lessons.formats.dtypes import dtype_name
 
+_WITH_GRAPH = "amp_lessons.course.exercises.bed_there:call_with_graph"
 _TOLERANCE = 1e-5  # relative: a difference and an exponential in fp32 are off by a tenth of it
 _SMALLEST = 1e-7  # by which any weight may be off
 
@@ -111,9 +112,10 @@ def judge(worker: bed.Worker, draw: torch.Generator) -> Iterator[Finding]:
 
 def _answer(importance_weights: bed.LearnersFunction, case: TokensCase) -> Tensor:
     trainer, engine = case.trainer.clone(), case.engine.clone()
-    weights, has_graph = importance_weights.with_graph(trainer, engine, case.cap, about=case.what)
-    given = case.engine, case.trainer
-    bed.require_unchanged((engine, trainer), given, "the log-probabilities", "compute with new tensors")
+    given = trainer, engine, case.cap
+    weights, has_graph = importance_weights.called_by(_WITH_GRAPH, *given, about=case.what)
+    as_drawn = case.engine, case.trainer
+    bed.require_unchanged((engine, trainer), as_drawn, "the log-probabilities", "compute with new tensors")
     hint = "one weight for each token, from log-probabilities that .float() has made fp32"
     weights = bed.require_tensor(weights, torch.float32, case.trainer.shape, case.what, hint)
     if has_graph:
