@@ -257,9 +257,8 @@ def coverage(run: Run) -> Iterator[Finding]:
     if stepped and all(call.owner != run.told["optimizer"] for call in stepped):
         yield _optimizer_unused()
     if not torch.equal(run.start, run.seen[0].weights):
-        said = (
-            "the weights were changed before the first batch: what the model had learned is lost, or rounded"
-        )
+        said = "the weights were changed before the first batch: what the model had learned is lost, or "
+        said += "rounded"
         yield failed("weights_reset", said, "train the model as it is passed in")
 
 
@@ -271,10 +270,8 @@ def _batches(run: Run) -> Iterator[Finding]:
         [i for i in run.order if not bad or (i is not None and i not in bad)],
     )
     if None in seen:
-        said = (
-            "the model was given other values than the loader yields: a batch was changed on its way to "
-            "model(inputs)"
-        )
+        said = "the model was given other values than the loader yields: a batch was changed on its way to "
+        said += "model(inputs)"
         yield failed("inputs_altered", said, "pass the inputs as they are; autocast does the casting")
     if len(seen) < len(wanted) and bad:
         yield rules.scaler.stops_at_overflow()
@@ -548,10 +545,8 @@ def _accumulation(window: Window) -> Iterator[Finding]:
             "divide every loss by accumulation_steps, not by a count that grows within the window",
         )
     if near(window.factor, window.size):
-        said = (
-            f"the update is {window.size} times too large: the losses of the window were added up, not "
-            "averaged"
-        )
+        said = f"the update is {window.size} times too large: the losses of the window were added up, not "
+        said += "averaged"
         yield failed("loss_not_divided", said, "divide each loss by accumulation_steps before scaling it")
 
 
@@ -605,11 +600,9 @@ def gradients(window: Window) -> Iterator[Finding]:
     if left is not None and not bool((left / window.begun - true).norm() < tolerance * true.norm()):
         for each in window.run.windows:  # the losses of this one may be near by chance
             yield from _other_loss(each)
-        said = (
-            "backward computed other gradients than those of loss_fn(model(inputs), targets): something "
-            "was added to the loss (a penalty, say), or gradients were changed on their way, by hooks or "
-            "between two backward passes"
-        )
+        said = "backward computed other gradients than those of loss_fn(model(inputs), targets): something "
+        said += "was added to the loss (a penalty, say), or gradients were changed on their way, by hooks or "
+        said += "between two backward passes"
         yield failed("other_gradient", said, "call backward on the scaled loss and nothing else")
     wanted = window.wanted(true)
     rightly = given is not None and bool((given - wanted).norm() <= 0.1 * wanted.norm())
@@ -746,9 +739,8 @@ def _what_holds(gradient: str, runs: list[Run]) -> Iterator[Finding]:
         f"the forward ran under autocast{on} in the dtype asked for, the loss was not in half precision, "
         "backward ran outside autocast",
     )
-    yield passed(
-        "scaling", f"in fp16 backward started from the scaled loss{scaler}, and very small gradients survived"
-    )
+    said = f"in fp16 backward started from the scaled loss{scaler}, and very small gradients survived"
+    yield passed("scaling", said)
     yield passed("updates", f"every update equals plain SGD on the {gradient}")
     lowered = "" if _left_out(runs) else ", the scale was lowered,"
     yield passed("overflow", f"batches that overflowed were skipped{lowered} and training went on")

@@ -188,9 +188,8 @@ def _what_island(islands: list[Place], off: str) -> Finding:
 def _remarks(passes: list[Pass], islands: list[Place]) -> Iterator[Finding]:
     """Remark on autocast in a dtype that the CPU's refuses, and on fp64."""
     for dtype in dict.fromkeys(dtype for done in passes for dtype in done.refused):
-        said = (
-            f"autocast was asked for in {dtype_name(dtype)}, {_CPU_REFUSES}, which is all that is needed here"
-        )
+        said = f"autocast was asked for in {dtype_name(dtype)}, {_CPU_REFUSES}, which is all that is needed "
+        said += "here"
         hint = "say what you mean: torch.autocast(x.device.type, enabled=False)"
         yield note("unsupported_autocast", said, hint)
     if any(dtype == torch.float64 for dtype, _ in islands):

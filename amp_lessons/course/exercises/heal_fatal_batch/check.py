@@ -34,9 +34,8 @@ def judge(worker: bed.Worker, draw: torch.Generator) -> Iterator[Finding]:
             raise bed.Rejected(dtypes.nan_hidden(f"what depends on it ({case.what})"))
     yield passed("mask", "a key that is not allowed has no weight, however faint the allowed ones are")
     yield passed("empty_rows", "a query without a key gives zeros, and good gradients")
-    yield passed(
-        "small", "the matrix products ran in the dtype of the inputs, and NaN that goes in comes out"
-    )
+    said = "the matrix products ran in the dtype of the inputs, and NaN that goes in comes out"
+    yield passed("small", said)
 
 
 # --- queries, keys and values to attend with, under masks from plain to empty

@@ -111,9 +111,8 @@ def _reject(seen: Tensor, x: Tensor, case: RowsCase) -> NoReturn:
     if case.x.dtype == torch.float32:
         used = ((x / seen).square() - x.square().mean(-1, keepdim=True)).median()
         if blank_is_nan:
-            bed.reject(
-                "eps_not_added", f"{where}, a blank row gives NaN, and fp32 holds the eps given", formula
-            )
+            said = f"{where}, a blank row gives NaN, and fp32 holds the eps given"
+            bed.reject("eps_not_added", said, formula)
         if case.about == _FAINT and not case.off(seen, _normalised(x, used)).any():
             bed.reject("eps_not_added", f"{where}, rows come out as if eps were {float(used):.2g}", formula)
     if blank_is_nan or (case.x.dtype == torch.float16 and case.about == _FAINT):

@@ -96,9 +96,8 @@ def _require_moved(now: dict[str, Tensor], start: dict[str, Tensor], ways: dict[
     shares = {name: float((moved[name] * way).sum() / way.norm() ** 2) for name, way in ways.items()}
     most, least = max(lengths, key=lengths.__getitem__), min(shares, key=shares.__getitem__)
     if lengths[most] > _MOST:
-        bed.reject(
-            "moved_too_far", f"{most} moved {lengths[most]:.3g} times as far as plain SGD takes it", hint
-        )
+        said = f"{most} moved {lengths[most]:.3g} times as far as plain SGD takes it"
+        bed.reject("moved_too_far", said, hint)
     if shares[least] >= _LEAST:
         return
     kept = still[least]

@@ -72,17 +72,15 @@ def _require_trained(seen: dict[str, Any], history: Tensor, what: str) -> None:
     steps = len(history) - 1
     if seen["called"] != steps:
         said = f"step() was called {seen['called']} times instead of {steps}"
-        bed.reject(
-            "steps_miscounted", said, "one call for each step, and one update of the average behind it"
-        )
+        hint = "one call for each step, and one update of the average behind it"
+        bed.reject("steps_miscounted", said, hint)
     if seen["weights"].dtype != history.dtype:
         left = f"{what}, the model is in {dtype_name(seen['weights'].dtype)} when your code returns"
         bed.reject("inputs_changed", left, "cast each weight that the average takes, not the model")
     if not torch.equal(seen["weights"], history[-1]):
         left = f"the model's weights were changed by something else than step(), {what}"
-        bed.reject(
-            "inputs_changed", left, "give the average memory of its own: .float() makes none of what is fp32"
-        )
+        hint = "give the average memory of its own: .float() makes none of what is fp32"
+        bed.reject("inputs_changed", left, hint)
 
 
 def _require_tensors(found: Any, has_graph: bool) -> None:

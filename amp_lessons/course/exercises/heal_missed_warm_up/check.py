@@ -38,9 +38,8 @@ def judge(worker: bed.Worker, draw: torch.Generator) -> Iterator[bed.Said]:
         train_missed_warm_up, there=company_there, signature=_SIGNATURE, mistakes=_with_company
     )
     yield from bench.judge(worker, draw)
-    yield passed(
-        "company", "schedule and averaged weights went on with each step that was made, and no other"
-    )
+    said = "schedule and averaged weights went on with each step that was made, and no other"
+    yield passed("company", said)
 
 
 def _with_company(run: Run) -> list[Finding]:

@@ -86,10 +86,8 @@ def _update(window: Window) -> Iterator[Finding]:
     if not math.isnan(weight):
         counts = f"the penalty counts {weight:.3g} times, at a scale of {window.scale:g}"
     hint = "torch.autograd.grad needs create_graph=True and the scaled loss; divide its result by what "
-    hint += (
-        "scaler.get_scale() returns in the same iteration; then scale the sum of loss and penalty, of one "
-    )
-    hint += "norm of all gradients together, as a tensor: .item() leaves it without a gradient"
+    hint += "scaler.get_scale() returns in the same iteration; then scale the sum of loss and penalty, of "
+    hint += "one norm of all gradients together, as a tensor: .item() leaves it without a gradient"
     if abs(weight) < 0.05:
         yield failed("penalty_missing", f"the update is that of the loss alone: {counts}", hint)
     yield from _changed(window)

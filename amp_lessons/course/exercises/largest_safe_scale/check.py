@@ -96,9 +96,8 @@ def _require_largest(scale: float, what: str, gradients: list[Tensor]) -> bool:
     largest = max((float(each.flatten()[each.abs().argmax()]) for each in gradients), key=abs)
     case = f"for {what} ({scale:g} instead of {right:g})"
     if not (math.isfinite(scale) and scale > 0):
-        bed.reject(
-            "not_a_scale", f"{scale} is no scale, {case}", "the answer is a positive, finite power of two"
-        )
+        said = f"{scale} is no scale, {case}"
+        bed.reject("not_a_scale", said, "the answer is a positive, finite power of two")
     if math.frexp(scale)[0] != 0.5:
         said = f"{scale:g} is not a power of two, {case}: multiplying by it would round gradients"
         bed.reject("not_a_power_of_two", said, f"65520 / largest is what no scale may reach: {_BELOW}")
@@ -111,9 +110,7 @@ def _require_largest(scale: float, what: str, gradients: list[Tensor]) -> bool:
             "the exponent down, also below zero: a scale may be below 1, and math.log2 may round up",
         )
     if scale not in (right, strict):
-        said = (
-            f"at twice this scale the largest gradient, {largest:.9g}, would become "
-            f"{largest * 2 * scale:.9g}, which still overflows nothing, {case}"
-        )
+        said = f"at twice this scale the largest gradient, {largest:.9g}, would become "
+        said += f"{largest * 2 * scale:.9g}, which still overflows nothing, {case}"
         bed.reject("too_small", said, "all below 65520 stays finite, and the largest magnitude alone decides")
     return scale == right

@@ -54,9 +54,8 @@ def judge(worker: bed.Worker, draw: torch.Generator) -> Iterator[bed.Said]:
     compared = [_as_pytorchs(made, *scenario) for scenario in _scenarios(draw)]
     yield passed("scale", "the loss is multiplied by the scale")
     yield passed("unscale", "gradients of all groups are divided by it once, in unscale_ or in step")
-    yield passed(
-        "step", "steps with inf, -inf or NaN are skipped, and no others, also where clipping hid inf"
-    )
+    said = "steps with inf, -inf or NaN are skipped, and no others, also where clipping hid inf"
+    yield passed("step", said)
     yield passed("update", "the scale falls and grows when it should, also below 1 and beyond 2**32")
     for _, remarks in compared:
         yield from remarks

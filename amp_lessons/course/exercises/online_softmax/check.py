@@ -137,9 +137,8 @@ def judge(worker: bed.Worker, draw: torch.Generator) -> Iterator[Finding]:
     yield passed("one_pass", "every block was taken once, and let go before many others came")
     yield passed("whole_softmax", "the result is that of a softmax over all scores, whatever their order")
     yield passed("masked_blocks", "hidden blocks count nothing, and a row that sees no key gives zeros")
-    yield passed(
-        "state_in_fp32", "nothing on the way to the result is rounded to 16 bits, by autocast either"
-    )
+    said = "nothing on the way to the result is rounded to 16 bits, by autocast either"
+    yield passed("state_in_fp32", said)
 
 
 def _result(online_softmax: bed.LearnersFunction, case: BlocksCase) -> tuple[Tensor, str]:
@@ -192,9 +191,8 @@ def _reject_result(result: Tensor, case: BlocksCase, rounded_by: str) -> NoRetur
     finite = bool(result.isfinite().all())
     see_all = case.scores.isfinite().all(-1)
     if not finite and not see_all.all() and result[see_all].isfinite().all():
-        _reject(
-            "masked_block_nan", case, "not finite in rows of which some keys are hidden, and in no others"
-        )
+        said = "not finite in rows of which some keys are hidden, and in no others"
+        _reject("masked_block_nan", case, said)
     if rounded_by:
         seen = off if finite else "not finite"
         _reject("state_in_half", case, f"{seen}, and {rounded_by} rounded to 16 bits on the way to it")

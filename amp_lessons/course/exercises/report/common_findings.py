@@ -83,9 +83,8 @@ def raised_as(error: str, where: str, doing: str = "") -> Finding:
 def out_of_time(limit_s: float, where: str) -> Finding:
     """Report code that was still running after ``limit_s`` seconds, at a line, "" where none is known."""
     place = f"; it was at {where}" if where else ""
-    hint = (
-        "look for a loop that never ends; on these small problems a right solution takes well under a second"
-    )
+    hint = "look for a loop that never ends; on these small problems a right solution takes well under a "
+    hint += "second"
     return failed("time_limit", f"your code was still running after {limit_s:g} seconds{place}", hint)
 
 
@@ -128,9 +127,8 @@ def blocks_kept(seen: str, hint: str) -> Finding:
 def gradients_cut_off(where: str, to: str = "") -> Finding:
     """Report a result ``where`` no graph leads to what it was made of, or not ``to`` some of it."""
     reached = f" to {to}" if to else ""
-    return failed(
-        "gradients_cut_off", f"{where}, no gradient flows{reached}", "leave out detach, .data and no_grad"
-    )
+    said = f"{where}, no gradient flows{reached}"
+    return failed("gradients_cut_off", said, "leave out detach, .data and no_grad")
 
 
 def wrong_return_type(expected: str, seen: str, hint: str) -> Finding:

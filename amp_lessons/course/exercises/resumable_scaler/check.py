@@ -33,9 +33,8 @@ def _require_state(worker: bed.Worker) -> None:
     saved_at = _scales(worker, scaler, _BEFORE)[-1]
     saved = bed.asked(worker, _SAVED, scaler, keep=True, part="state_dict", about="in state_dict")
     if refused := str(worker.call(saved, method="why_refused")):
-        bed.reject(
-            "state_not_plain", refused, "return a dict of plain numbers, not the scaler or an optimizer"
-        )
+        hint = "return a dict of plain numbers, not the scaler or an optimizer"
+        bed.reject("state_not_plain", refused, hint)
     wanted = _scales(worker, scaler, _AFTER)
     if changed := worker.call(saved, method="changed"):
         said = f"when the scaler went on, {changed[0]} changed in the state that it had given before"

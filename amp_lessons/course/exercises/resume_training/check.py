@@ -96,10 +96,8 @@ def _judge_trip(
             beside = "something beside them was changed (a hook, a layer's setting)"
     if beside is not None:
         said = f"all states came back, and yet training goes on otherwise than without a stop: {beside}"
-        hint = (
-            "change the objects by load_state_dict only, which copies into the tensors that are there, and "
-        )
-        hint += "without assign=True"
+        hint = "change the objects by load_state_dict only, which copies into the tensors that are there, "
+        hint += "and without assign=True"
         bed.reject("goes_on_otherwise", said, hint)
 
 

@@ -21,9 +21,8 @@ def judge(worker: bed.Worker, draw: torch.Generator) -> Iterator[Finding]:
     _result(round_to_bfloat16, "values that bf16 does not have", torch.tensor([0.1, -3.14159, 1e-3]))
     for case in _cases():
         _require_rounded(_result(round_to_bfloat16, case.what, case.x), case)
-    yield passed(
-        "nearest_even", "values are rounded to the nearest bf16, ties to even, carries and overflow included"
-    )
+    said = "values are rounded to the nearest bf16, ties to even, carries and overflow included"
+    yield passed("nearest_even", said)
     yield passed("special", "infinities, NaN, signed zeros and subnormal numbers come out right")
     yield passed("without_a_cast", "without a cast to bf16 by PyTorch, and without changing the input")
 
@@ -91,9 +90,8 @@ def _result(round_to_bfloat16: bed.LearnersFunction, what: str, values: Tensor) 
     if cast:
         said = "PyTorch's cast to bf16 did the rounding, which is what is to be done by hand"
         bed.reject("casts_to_bfloat16", said, "work on the bits: x.view(torch.int32)")
-    bed.require_unchanged(
-        [x], [values], "the numbers in x", "a view shares its memory: bits + …, not bits +="
-    )
+    hint = "a view shares its memory: bits + …, not bits +="
+    bed.require_unchanged([x], [values], "the numbers in x", hint)
     return result
 
 

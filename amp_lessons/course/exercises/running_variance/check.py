@@ -27,9 +27,8 @@ def judge(worker: bed.Worker, draw: torch.Generator) -> Iterator[Finding]:
         _require_mean(mean, numbers)
         _require_variance(variance, numbers)
     yield passed("one_pass", "mean and variance came from one pass, in which no block was kept")
-    yield passed(
-        "digits_left", "the variance is right where the mean is 8,000 standard deviations large, in fp32"
-    )
+    said = "the variance is right where the mean is 8,000 standard deviations large, in fp32"
+    yield passed("digits_left", said)
 
 
 @dataclass

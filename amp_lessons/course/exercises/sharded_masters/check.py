@@ -113,15 +113,13 @@ def _require_shard(masters: Tensor, count: int, when: str, noted: dict[str, Any]
         raise bed.Rejected(rules.ranks.masters_not_fp32(str(shard.dtype)))
     if not torch.allclose(shard, wanted, rtol=_TOLERANCE, atol=1e-7):
         said = f"{when} the shard is not this rank's part of all weights: {_farthest_off(shard, wanted)}"
-        hint = (
-            "parts come in the order of the ranks, weights in that of model.parameters(), then zeros; nobody "
-        )
-        bed.reject("shard_values", said, f"{hint}but the optimizer changes them, and they are never rounded")
+        hint = "parts come in the order of the ranks, weights in that of model.parameters(), then zeros; "
+        hint += "nobody but the optimizer changes them, and they are never rounded"
+        bed.reject("shard_values", said, hint)
     for name, elements in noted["kept"].items():
         if elements >= count:
-            said = (
-                f"{when} {name} holds {elements} numbers in fp32 on every rank, as many as there are weights"
-            )
+            said = f"{when} {name} holds {elements} numbers in fp32 on every rank, as many as there are "
+            said += "weights"
             hint = "keep this rank's part alone, a copy of it (.clone()): a view keeps the whole in memory"
             bed.reject("whole_masters_kept", said, hint)
 
@@ -135,24 +133,21 @@ def _farthest_off(seen: Tensor, wanted: Tensor) -> str:
 def _require_gathered(wanted: Tensor, when: str, noted: dict[str, Any], rank: int) -> None:
     asked, weights = dtype_name(wanted.dtype), wanted.float()
     if others := {dtype_name(dtype) for dtype in noted["dtypes"] if dtype != wanted.dtype}:
-        said = (
-            f"after gather the model's weights are in {', '.join(sorted(others))}, and {asked} was asked for"
-        )
+        said = f"after gather the model's weights are in {', '.join(sorted(others))}, and {asked} was asked "
+        said += "for"
         hint = "give each parameter a value in compute_dtype: parameter.data = …"
         bed.reject("compute_dtype_ignored", said, hint)
     if not torch.equal(noted["weights"], weights):
-        said = (
-            f"{when} the weights that gather gave, joined flat, are not the masters of all ranks, rounded: "
-        )
+        said = f"{when} the weights that gather gave, joined flat, are not the masters of all ranks, "
+        said += "rounded: "
         hint = "gather anew in every step; cut off the padding at the end, and split by p.numel()"
         bed.reject("gathered_wrong", said + _farthest_off(noted["weights"], weights), hint)
     nbytes = sum(elements * dtype.itemsize for _, dtype, elements in noted["sent"])
     if nbytes > _MOST_GATHERED * wanted.nbytes:
         dtypes = ", ".join(sorted({str(dtype) for _, dtype, _ in noted["sent"]}))
         said = f"weights were sent in {dtypes}, {nbytes} bytes, where {wanted.nbytes} in {asked} are enough"
-        bed.reject(
-            "gathered_in_fp32", said, "cast the shard to compute_dtype first, then gather; and gather once"
-        )
+        hint = "cast the shard to compute_dtype first, then gather; and gather once"
+        bed.reject("gathered_in_fp32", said, hint)
 
 
 def _require_reduced(of_ranks: Tensor, when: str, noted: dict[str, Any], rank: int) -> None:
@@ -163,16 +158,13 @@ def _require_reduced(of_ranks: Tensor, when: str, noted: dict[str, Any], rank: i
         hint = "self.shard.grad = …, of its shape and dtype; and self.shard stays the parameter that it was"
         bed.reject("no_shard_gradient", said, hint)
     if not _close(gradient, parts.mean(0), parts):
-        off = (
-            f"{when} this rank's part of the mean gradient is wrong: {_farthest_off(gradient, parts.mean(0))}"
-        )
+        off = f"{when} this rank's part of the mean gradient is wrong: "
+        off += f"{_farthest_off(gradient, parts.mean(0))}"
         if _close(gradient, sum(half[1:], half[0]).float() / RANKS, parts):
             hint = "make fp32 of them first, as reduce_dtype=torch.float32 does: p.grad.float()"
             bed.reject("shard_reduced_in_half", f"{off}, as far as adding up in {dtype} rounds", hint)
-        hint = (
-            "join the gradients in the order of the parameters, pad them with zeros as the weights are, add "
-        )
-        hint += "them up over all ranks and divide by their number, both in fp32; change nothing else"
+        hint = "join the gradients in the order of the parameters, pad them with zeros as the weights are, "
+        hint += "add them up over all ranks and divide by their number, both in fp32; change nothing else"
         bed.reject("wrong_shard_gradient", off, hint)
     if noted["gradients_stay"]:
         said = "after reduce the model's own gradients are still there: the next backward pass adds to them"

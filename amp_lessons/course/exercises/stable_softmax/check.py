@@ -21,9 +21,8 @@ def judge(worker: bed.Worker, draw: torch.Generator) -> Iterator[Finding]:
         _require_form(softmax, logsumexp, case)
         _require_near(softmax, case.softmax, case, "softmax")
         _require_near(logsumexp, case.logsumexp, case, "logsumexp")
-    yield passed(
-        "any_size", "softmax and logsumexp are right for scores of any size, and where some are masked"
-    )
+    said = "softmax and logsumexp are right for scores of any size, and where some are masked"
+    yield passed("any_size", said)
     yield passed("rounded_once", "in 16 bits the softmax is rounded once, and logsumexp is in fp32")
 
 
@@ -95,9 +94,8 @@ def _returned(function: bed.LearnersFunction, case: Case) -> tuple[Any, Any]:
         if name in called:
             said = f"{name} of PyTorch's did the work"
             bed.reject("uses_torchs_softmax", said, "write it out of exp, log, sums and a maximum")
-    bed.require_unchanged(
-        [given], [case.scores], "the scores", "subtract into a new tensor: a - b, not a -= b"
-    )
+    hint = "subtract into a new tensor: a - b, not a -= b"
+    bed.require_unchanged([given], [case.scores], "the scores", hint)
     if not isinstance(returned, tuple | list) or len(returned) != 2:
         bed.reject_type("two tensors were", returned, "return softmax, logsumexp")
     return returned[0], returned[1]

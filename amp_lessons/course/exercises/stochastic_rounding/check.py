@@ -24,9 +24,8 @@ def judge(worker: bed.Worker, draw: torch.Generator) -> Iterator[Finding]:
     for what, number in _CASES:
         _require_odds(rounding, what, number)
     _require_draws_of_its_own(rounding)
-    yield passed(
-        "unbiased", "the mean of many roundings is the number itself, also of negative and tiny ones"
-    )
+    said = "the mean of many roundings is the number itself, also of negative and tiny ones"
+    yield passed("unbiased", said)
     yield passed("neighbours", "every number becomes one of its two neighbours, and what bf16 has stays")
     yield passed("repeatable", "every element has a draw of its own, all of them from the generator given")
 

@@ -145,9 +145,8 @@ def _mistakes(runs: Sequence[Run]) -> Iterator[Finding]:
         hint = "call the synchronize that you are given after fn() and before you read the clock"
         yield failed("no_sync_after", f"{where}: the clock was read while the device was still working", hint)
     if wrong.value < 0.05 * case.right and wrong.clocks & {"process_time", "thread_time"}:
-        hint = (
-            "process_time counts the processor's work for this process only; time.perf_counter() counts time"
-        )
+        hint = "process_time counts the processor's work for this process only; time.perf_counter() counts "
+        hint += "time"
         yield failed("not_wall_clock", f"{where}: the clock stood still while the step waited", hint)
     power = log10(wrong.value / case.right) if wrong.value > 0 else 0.0
     if round(power) and isclose(power, round(power), abs_tol=0.003):
@@ -173,9 +172,7 @@ def _remarks(seen: Sequence[Run]) -> Iterator[Finding]:
         yield note("adjustable_clock", said, hint)
     for digits in (1, 2):
         if all(run.value == round(run.value, digits) for run in seen):
-            said = (
-                f"the time was rounded to {10.0**-digits:g} ms: of a step that takes a few microseconds "
-                "nothing would be left"
-            )
+            said = f"the time was rounded to {10.0**-digits:g} ms: of a step that takes a few microseconds "
+            said += "nothing would be left"
             yield note("rounded_time", said, "return the median as it is, and round where it is printed")
             return

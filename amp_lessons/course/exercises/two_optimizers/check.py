@@ -110,9 +110,8 @@ def judge(worker: bed.Worker, draw: torch.Generator) -> Iterator[Finding]:
         if code in _HIDDEN:
             raise bed.Rejected(failed(code, f"{message} [{line}]" if line else message, hint))
     place = common_findings.in_place_of_cuda(cuda, "autocast", "cpu")
-    yield passed(
-        "precision", f"both networks ran under autocast{place} in the dtype asked for, backward outside it"
-    )
+    said = f"both networks ran under autocast{place} in the dtype asked for, backward outside it"
+    yield passed("precision", said)
     yield passed("discriminator", "its updates are SGD on its own loss, whatever the scale did")
     yield passed("generator", "its updates are SGD on its own loss, whatever the scale did")
     yield passed("overflow", f"an overflow in a network left its weights alone{lowered}")
@@ -282,10 +281,8 @@ def _other_labels(part: str, **labels: float | None) -> Finding:
 
 
 def _sigmoid_twice(part: str) -> Finding:
-    said = (
-        f"the {part}'s loss was computed on probabilities: binary_cross_entropy_with_logits applies a "
-        "sigmoid itself, and a second one flattens its gradients"
-    )
+    said = f"the {part}'s loss was computed on probabilities: binary_cross_entropy_with_logits applies a "
+    said += "sigmoid itself, and a second one flattens its gradients"
     return failed("sigmoid_twice", said, "give it the discriminator's outputs as they are")
 
 
@@ -313,9 +310,8 @@ def _wrong_update(call: GanCall, truths: list[Truth], part: str) -> Iterator[Fin
     applied, optimizer, update = call.applied[part], _opt(part), f"the {part}'s update"
     if not call.steps_of(part):
         said = f"{optimizer} never stepped: no gradient was applied to the weights of the {part}"
-        yield failed(
-            "network_not_trained", said, f"call scaler.step({optimizer}) after the {part}'s backward pass"
-        )
+        hint = f"call scaler.step({optimizer}) after the {part}'s backward pass"
+        yield failed("network_not_trained", said, hint)
     if len(call.steps_of(part)) > 1:
         hint = "train each network once per call: one backward pass for its loss, one scaler.step"
         yield rules.steps.double_step(f"{optimizer} stepped", hint=hint)
