@@ -264,11 +264,9 @@ def judged(
         loaded = worker.handed_in or "pickle" not in payload
         said = [said_of(raised) if loaded else _not_taken_along(str(raised))]
     except Ended as error:
-        late = error.how == "time"
-        where = line_of(error.where)
-        said = [
-            common_findings.out_of_time(limits.cpu_s, where) if late else common_findings.ended(error.detail)
-        ]
+        said = [common_findings.ended(error.detail)]
+        if error.how == "time":
+            said = [common_findings.out_of_time(limits.cpu_s, line_of(error.where))]
     except HostEndedError:
         raise
     except Exception as error:  # a mistake in the check, or an answer in a form that ours never have

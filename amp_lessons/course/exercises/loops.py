@@ -265,10 +265,8 @@ def coverage(run: Run) -> Iterator[Finding]:
 def _batches(run: Run) -> Iterator[Finding]:
     problem, bad = run.problem, dict(run.problem.poisoned)
     per_epoch = [i for i in range(len(problem.batch_sizes)) if i not in bad]
-    wanted, seen = (
-        per_epoch * problem.epochs,
-        [i for i in run.order if not bad or (i is not None and i not in bad)],
-    )
+    wanted = per_epoch * problem.epochs
+    seen = [i for i in run.order if not bad or (i is not None and i not in bad)]
     if None in seen:
         said = "the model was given other values than the loader yields: a batch was changed on its way to "
         said += "model(inputs)"
@@ -734,11 +732,8 @@ def _what_holds(gradient: str, runs: list[Run]) -> Iterator[Finding]:
     asked = {spelling for run in runs for spelling in run.told["cuda"]}
     on = common_findings.in_place_of_cuda(asked, "autocast", "cpu")
     scaler = common_findings.in_place_of_cuda(asked, "GradScaler", "cpu")
-    yield passed(
-        "precision",
-        f"the forward ran under autocast{on} in the dtype asked for, the loss was not in half precision, "
-        "backward ran outside autocast",
-    )
+    said = f"the forward ran under autocast{on} in the dtype asked for, the loss was not in half precision, "
+    yield passed("precision", f"{said}backward ran outside autocast")
     said = f"in fp16 backward started from the scaled loss{scaler}, and very small gradients survived"
     yield passed("scaling", said)
     yield passed("updates", f"every update equals plain SGD on the {gradient}")

@@ -96,9 +96,8 @@ def _with(numbers: Tensor, value: float) -> Tensor:
 
 def _judge_run(fp8_linear: bed.LearnersFunction, case: ProductsCase, behaviour: str, what: str) -> None:
     x, weight, there = case.x.clone(), case.weight.clone(), f"{linear_there.__name__}:run"
-    ran, _ = fp8_linear.called_by(
-        there, x, weight, case.gradient.clone(), about=f"forward, {what}", extra=(behaviour,)
-    )
+    given = x, weight, case.gradient.clone()
+    ran, _ = fp8_linear.called_by(there, *given, about=f"forward, {what}", extra=(behaviour,))
     output, shape = ran["results"][0], (case.x.shape[0], case.weight.shape[0])
     hint = "end with .to(x.dtype); weight has one row per output"
     bed.require_tensor(output, case.x.dtype, shape, what, hint)

@@ -121,10 +121,8 @@ def _mistakes(codes: Tensor, scales: Tensor, case: GroupCase) -> Iterator[Findin
         said = f"{what}: a scale is {seen:g}, of a group up to {float(amax.max()):.3g}"
         hint = "compute amax / 7 in fp32 and round it to bf16, which has the range of fp32; fp16 has not"
         yield failed("group_scale_lost", said, hint)
-    off, lands_at = (
-        float((case.in_groups(codes) - quotients).abs().max()),
-        float((amax / scales)[amax > 0].min()),
-    )
+    off = float((case.in_groups(codes) - quotients).abs().max())
+    lands_at = float((amax / scales)[amax > 0].min())
     if off <= _HALF_A_STEP and lands_at >= _LANDS_FROM:
         return
     wrong = ((scales * 7 / amax) - 1).abs().nan_to_num(0.0) * (amax > 0)  # where a group is not of zeros

@@ -88,11 +88,8 @@ def _drawn(
     def quarters(*shape: int) -> Tensor:
         return (torch.randint(-4, 5, shape, generator=draw) / 4).to(dtype)
 
-    weight, bias, inputs = (
-        quarters(classes, 8) * larger,
-        quarters(classes),
-        quarters(_SPARE * samples + 10, 8),
-    )
+    weight, bias = quarters(classes, 8) * larger, quarters(classes)
+    inputs = quarters(_SPARE * samples + 10, 8)
     first, second = F.linear(inputs, weight, bias).topk(2).values.T
     inputs = inputs[first > second][:samples]
     logits = F.linear(inputs, weight, bias)
@@ -130,9 +127,7 @@ def _require_accuracy(accuracy: float, case: EvaluationCase) -> None:
     if math.isclose(accuracy, right, abs_tol=0.1 / len(case.labels)):
         return
     seen = f"{case.what} the accuracy is {accuracy:.6f} instead of {right:.6f}"
-    innocent = {round(right, digits) for digits in (1, 2, 3, 4)} | {
-        right
-    }  # decimals are no mistake of 16 bits
+    innocent = {right, *(round(right, digits) for digits in (1, 2, 3, 4))}  # decimals: no mistake of 16 bits
     for mistake, number in _suspects(seen, case):
         made = (number, _rounded(number, case.dtype)) if number not in innocent else ()
         if any(math.isclose(accuracy, each, rel_tol=1e-6) for each in made):

@@ -23,11 +23,8 @@ _ACCURACY, _LOSS, _OVER = "accuracy", "mean loss", "number of images"
 def observe(evaluate: Callable[..., Any], seed: int) -> Observed:
     """Train a classifier of the digits, cast it to bf16, and test it on more and more images, one by one."""
     model = _trained(seed).to(torch.bfloat16)
-    data = digits().train
-    images, labels = (
-        data.images.to(default_device().type, torch.bfloat16),
-        data.labels.to(default_device().type),
-    )
+    data, device = digits().train, default_device().type
+    images, labels = data.images.to(device, torch.bfloat16), data.labels.to(device)
     seen = [
         evaluate(model, list(zip(images[:length].split(1), labels[:length].split(1), strict=True)))
         for length in _LENGTHS

@@ -48,16 +48,8 @@ class Training:
         """
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
-            return loop(
-                self.model,
-                self.loader,
-                self.optimizer,
-                self.loss_fn,
-                epochs,
-                device_type=self.device,
-                dtype=torch.float16,
-                **options,
-            )
+            given = self.model, self.loader, self.optimizer, self.loss_fn, epochs
+            return loop(*given, device_type=self.device, dtype=torch.float16, **options)
 
     def weights(self) -> Tensor:
         """Copy all parameters into one flat tensor on the CPU."""

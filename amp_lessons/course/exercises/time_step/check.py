@@ -117,12 +117,9 @@ def judge(worker: bed.Worker, draw: torch.Generator) -> Iterator[Finding]:
 
 
 def _run(time_step: bed.LearnersFunction, case: TimingCase) -> Run:
-    told, _ = time_step.called_by(
-        f"{_THERE}:time_calls",
-        about=f"for {case.what}",
-        kwargs={"warmup": case.warmup, "repeats": len(case.samples)},
-        extra=(list(case.durations_ms), case.waits, case.pending_ms),
-    )
+    there, options = f"{_THERE}:time_calls", {"warmup": case.warmup, "repeats": len(case.samples)}
+    device = list(case.durations_ms), case.waits, case.pending_ms
+    told, _ = time_step.called_by(there, about=f"for {case.what}", kwargs=options, extra=device)
     value, calls = float_in(told["returned"]), told["calls"]
     if value is None or not 0 <= value < inf:
         bed.reject("not_a_time", f"{bed.described(told['returned'])} is no duration in milliseconds", _HOW)
