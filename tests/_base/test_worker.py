@@ -162,35 +162,27 @@ def test_a_result_of_many_megabytes_arrives(own_host):
 # --- endings
 
 
-@pytest.mark.parametrize(
-    ("body", "how"),
-    [
-        ("import os\nos._exit(3)", "died"),
-        ("import ctypes\nctypes.string_at(0)", "died"),
-        ("while True: pass", "time"),
-        ("import signal\nsignal.signal(signal.SIGXCPU, signal.SIG_IGN)\nwhile True: pass", None),
-        ("import time\ntime.sleep(60)", "time"),
-        ("import os\nwhile True: os.write(1, b'x' * 4096)", "time"),
-        (
-            "import contextlib, os\nfor n in range(3, 64):\n    with contextlib.suppress(OSError):\n"
-            "        os.write(n, b'forged' * 20)",
-            "garbled",
-        ),
-        ("import os\nos.closerange(0, 64)", "died"),
-        ("import os\nos.kill(os.getpid(), 9)", "died"),
-    ],
-    ids=[
-        "exits",
-        "crashes",
-        "loops",
-        "ignores its signal",
-        "sleeps",
-        "floods",
-        "forges",
-        "closes",
-        "kills itself",
-    ],
-)
+ENDINGS = {
+    "exits": ("import os\nos._exit(3)", "died"),
+    "crashes": ("import ctypes\nctypes.string_at(0)", "died"),
+    "loops": ("while True: pass", "time"),
+    "ignores its signal": (
+        "import signal\nsignal.signal(signal.SIGXCPU, signal.SIG_IGN)\nwhile True: pass",
+        None,
+    ),
+    "sleeps": ("import time\ntime.sleep(60)", "time"),
+    "floods": ("import os\nwhile True: os.write(1, b'x' * 4096)", "time"),
+    "forges": (
+        "import contextlib, os\nfor n in range(3, 64):\n    with contextlib.suppress(OSError):\n"
+        "        os.write(n, b'forged' * 20)",
+        "garbled",
+    ),
+    "closes": ("import os\nos.closerange(0, 64)", "died"),
+    "kills itself": ("import os\nos.kill(os.getpid(), 9)", "died"),
+}
+
+
+@pytest.mark.parametrize(("body", "how"), ENDINGS.values(), ids=ENDINGS)
 def test_whatever_it_does_it_ends_and_the_next_one_is_served(own_host, body, how):
     began = time.monotonic()
     with pytest.raises(Ended) as ended:

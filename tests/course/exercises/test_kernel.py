@@ -77,11 +77,7 @@ def test_interrupting_the_kernel_stops_the_check(kernel):
         running.interrupt_kernel()
 
     started = time.monotonic()
-    status, _ = run(
-        client,
-        "exercises.check('largest_safe_scale', endless, time_limit_s=30)",
-        interrupt,
-    )
+    status, _ = run(client, "exercises.check('largest_safe_scale', endless, time_limit_s=30)", interrupt)
     begun.unlink()
     assert status == "KeyboardInterrupt"
     assert time.monotonic() - started < 20

@@ -15,6 +15,7 @@ from amp_lessons.audit import rules
 from amp_lessons.audit.findings import passed
 from amp_lessons.course.exercises import bed
 from amp_lessons.course.exercises.heal_frozen_weights.training_there import INPUTS, classifier
+from amp_lessons.course.exercises.patients.digits import trained
 from amp_lessons.course.exercises.patients.products import products_elsewhere
 from amp_lessons.course.material.models import seeded
 
@@ -48,18 +49,13 @@ def judge(worker: bed.Worker, draw: torch.Generator) -> Iterator[bed.Said]:
 
 
 def _in_fp32(model: nn.Module, loader: list[tuple[Tensor, Tensor]], epochs: int) -> list[float]:
-    """Train a model in fp32 by plain SGD; return the losses."""
-    optimizer, history = torch.optim.SGD(model.parameters(), lr=_LR), []
-    for _ in range(epochs):
-        losses = []
-        for inputs, labels in loader:
-            optimizer.zero_grad()
-            loss = F.cross_entropy(model(inputs), labels)
-            loss.backward()
-            optimizer.step()
-            losses.append(loss.item())
-        history.append(sum(losses) / len(losses))
-    return history
+    """Train a model in fp32 by plain SGD; return the mean loss of each epoch."""
+    optimizer = torch.optim.SGD(model.parameters(), lr=_LR)
+
+    def loss_of(inputs: Tensor, labels: Tensor) -> Tensor:
+        return F.cross_entropy(model(inputs), labels)
+
+    return [sum(trained(loader, loss_of, optimizer)) / len(loader) for _ in range(epochs)]
 
 
 def _require_steps(different: int, batches: int) -> None:

@@ -28,8 +28,7 @@ def observe(train: Callable[..., Any], seed: int) -> Observed:
     gains = dict(model.named_parameters())["1.weight"]
     moved = int((gains.detach().float() != 1).sum())
     return Observed(
-        (Curve("mean loss", "epoch", tuple(losses)),),
-        {_STEPS: len(loader) * _EPOCHS, _MOVED: moved},
+        (Curve("mean loss", "epoch", tuple(losses)),), {_STEPS: len(loader) * _EPOCHS, _MOVED: moved}
     )
 
 

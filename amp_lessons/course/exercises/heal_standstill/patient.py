@@ -16,8 +16,7 @@ def observe(loop: Callable[..., Any], seed: int) -> Observed:
     run = training(seed)
     losses = run.run(loop, _EPOCHS, max_norm=_MAX_NORM)
     return Observed(
-        (Curve("mean loss", "epoch", tuple(losses)),),
-        {MOVED: run.moved(), "accuracy": run.accuracy()},
+        (Curve("mean loss", "epoch", tuple(losses)),), {MOVED: run.moved(), "accuracy": run.accuracy()}
     )
 
 

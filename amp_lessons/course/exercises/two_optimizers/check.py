@@ -96,7 +96,7 @@ def judge(worker: bed.Worker, draw: torch.Generator) -> Iterator[Finding]:
             raise bed.Rejected(common_findings.leaving(told["left"]))
         for number, seen in enumerate(told["calls"]):
             poisoned = problem.poisoned if number == 1 else None
-            call = GanCall(seen, told["owners"], problem.dtype, *batches[number], poisoned)
+            call = GanCall(seen, told["owners"], problem.dtype, batches[number], poisoned)
             if mistake := first(_mistakes(call)):
                 line = bed.as_raised(call.raised).line if call.raised else ""
                 raise bed.Rejected(with_audit(mistake, audited(worker, given, _TRAIN), line=line))
@@ -135,16 +135,9 @@ class GanCall:
     """
 
     def __init__(
-        self,
-        told: dict[str, Any],
-        owners: dict[str, int],
-        dtype: torch.dtype,
-        real: Tensor,
-        noise: Tensor,
-        poisoned: str | None,
+        self, told: Any, owners: Any, dtype: torch.dtype, batch: tuple[Tensor, Tensor], poisoned: str | None
     ) -> None:
-        self.owners, self.dtype, self.real, self.noise = owners, dtype, real, noise
-        self.poisoned = poisoned
+        self.owners, self.dtype, (self.real, self.noise), self.poisoned = owners, dtype, batch, poisoned
         self.before, self.after = map(_by_part, told["weights"])
         self.applied = {part: (self.before[part] - self.after[part]) / LEARNING_RATE for part in PARTS}
         self.scale, self.scale_after = told["scales"]
