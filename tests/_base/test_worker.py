@@ -159,50 +159,30 @@ def test_a_result_of_many_megabytes_arrives(own_host):
     assert result.numel() == 2**24
 
 
-def test_items_are_asked_for_one_after_another(own_host):
-    seen = []
-
-    def items():
-        for number in range(3):
-            seen.append(number)
-            yield number
-
-    assert answer(own_host, "return next(args[0]) + next(args[0])", plain.Stream(items())) == 1
-    assert seen == [0, 1]
-
-
 # --- endings
 
 
-@pytest.mark.parametrize(
-    ("body", "how"),
-    [
-        ("import os\nos._exit(3)", "died"),
-        ("import ctypes\nctypes.string_at(0)", "died"),
-        ("while True: pass", "time"),
-        ("import signal\nsignal.signal(signal.SIGXCPU, signal.SIG_IGN)\nwhile True: pass", None),
-        ("import time\ntime.sleep(60)", "time"),
-        ("import os\nwhile True: os.write(1, b'x' * 4096)", "time"),
-        (
-            "import contextlib, os\nfor n in range(3, 64):\n    with contextlib.suppress(OSError):\n"
-            "        os.write(n, b'forged' * 20)",
-            "garbled",
-        ),
-        ("import os\nos.closerange(0, 64)", "died"),
-        ("import os\nos.kill(os.getpid(), 9)", "died"),
-    ],
-    ids=[
-        "exits",
-        "crashes",
-        "loops",
-        "ignores its signal",
-        "sleeps",
-        "floods",
-        "forges",
-        "closes",
-        "kills itself",
-    ],
-)
+ENDINGS = {
+    "exits": ("import os\nos._exit(3)", "died"),
+    "crashes": ("import ctypes\nctypes.string_at(0)", "died"),
+    "loops": ("while True: pass", "time"),
+    "ignores its signal": (
+        "import signal\nsignal.signal(signal.SIGXCPU, signal.SIG_IGN)\nwhile True: pass",
+        None,
+    ),
+    "sleeps": ("import time\ntime.sleep(60)", "time"),
+    "floods": ("import os\nwhile True: os.write(1, b'x' * 4096)", "time"),
+    "forges": (
+        "import contextlib, os\nfor n in range(3, 64):\n    with contextlib.suppress(OSError):\n"
+        "        os.write(n, b'forged' * 20)",
+        "garbled",
+    ),
+    "closes": ("import os\nos.closerange(0, 64)", "died"),
+    "kills itself": ("import os\nos.kill(os.getpid(), 9)", "died"),
+}
+
+
+@pytest.mark.parametrize(("body", "how"), ENDINGS.values(), ids=ENDINGS)
 def test_whatever_it_does_it_ends_and_the_next_one_is_served(own_host, body, how):
     began = time.monotonic()
     with pytest.raises(Ended) as ended:
@@ -295,25 +275,9 @@ def solution():
     return space[CODES]
 
 
-@pytest.fixture(params=["default dtype", "grad off", "autocast", "patched"])
-def unusual_kernel(request, monkeypatch):
-    """A kernel in which something of PyTorch's is otherwise than usual."""
-    before = torch.get_default_dtype()
-    if request.param == "default dtype":
-        torch.set_default_dtype(torch.float64)
-    if request.param == "patched":
-        monkeypatch.setattr(math, "ldexp", lambda *parts: 1.0)
-        monkeypatch.setattr(torch.Tensor, "view", lambda self, *shape: self)
-    with (
-        torch.set_grad_enabled(request.param != "grad off"),
-        torch.autocast("cpu", torch.bfloat16, enabled=request.param == "autocast"),
-    ):
-        yield request.param
-    torch.set_default_dtype(before)
-
-
-@pytest.mark.usefixtures("unusual_kernel")
-def test_an_unusual_kernel_changes_no_verdict(solution):
+def test_what_a_kernel_has_patched_changes_no_verdict(solution, monkeypatch):
+    monkeypatch.setattr(math, "ldexp", lambda *parts: 1.0)
+    monkeypatch.setattr(torch.Tensor, "view", lambda self, *shape: self)
     report = exercises.check(CODES, solution)
     assert report.passed
     assert report.printed == ""
@@ -353,7 +317,7 @@ def test_where_nothing_may_fork_checks_are_spawned(solution, monkeypatch):
 def test_a_program_that_ends_takes_its_host_along():
     program = (
         "from amp_lessons._base.worker.host import host\n"
-        "mine = host()\nmine.ask('resident', 1)\nprint(mine.process.pid)"
+        "mine = host()\nmine.ask('import', 'json')\nprint(mine.process.pid)"
     )
     done = subprocess.run(
         [sys.executable, "-c", program], capture_output=True, text=True, check=True, timeout=120

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
 import select
 import signal
 import socket
 import time
-from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -111,38 +109,27 @@ class Worker:
         """Return a second worker with the same in it, which is entered on its own."""
         return Worker(self._host, self._payload, limits)
 
-    def resident_bytes(self) -> int:
-        """Return the bytes of memory that the worker holds now, as its host sees them."""
-        return self._host.ask("resident", self._pid)
-
     @property
     def text(self) -> str:
         """What it has printed: the beginning and the end."""
         return self.printed.decode("utf-8", "replace")
 
     def _answer(self, request: dict[str, Any]) -> Any:
-        streams: list[Iterator[Any]] = []
-        self._send(encode(request, streams))
-        while True:
-            kind, value = self._reply()
-            if kind == "ok":
-                return value
-            if kind == "raised":
-                raise Raised(*value)
-            item = [each for each in [next(streams[value], None)] if each is not None]
-            self._send(encode(item))
+        self._send(encode(request))
+        kind, value = self._reply()
+        if kind == "raised":
+            raise Raised(*value)
+        return value
 
     def _reply(self) -> tuple[str, Any]:
         """Return the kind of an answer and what it holds; end the worker where it is no answer."""
         try:
             head = self._exactly(HEAD)
-            ((kind, value),) = decode(head + self._exactly(size(head)), _as_handle).items()
+            ((kind, value),) = decode(head + self._exactly(size(head)), Handle).items()
             if kind == "raised":
                 kinds, text, line, by_statement = value
                 value = [str(each) for each in kinds], str(text), str(line), by_statement is True
-            elif kind == "next" and type(value) is not int:
-                raise GarbledError("an item of no stream")
-            elif kind not in ("ok", "next"):
+            elif kind != "ok":
                 raise GarbledError("an answer of another kind")
         except (GarbledError, ValueError, AttributeError, IndexError, TypeError) as error:
             self.__exit__()
@@ -153,13 +140,12 @@ class Worker:
         view = memoryview(message)
         while view:
             self._wait(writing=True)
-            with contextlib.suppress(BlockingIOError):
-                try:
-                    view = view[self._socket.send(view, socket.MSG_DONTWAIT) :]
-                except BlockingIOError:
-                    raise
-                except OSError:
-                    self._gone()
+            try:
+                view = view[self._socket.send(view, socket.MSG_DONTWAIT) :]
+            except BlockingIOError:
+                continue
+            except OSError:
+                self._gone()
 
     def _exactly(self, count: int) -> bytes:
         got = bytearray()
@@ -224,9 +210,3 @@ class Worker:
         if self._status < 0:
             raise Ended("died", f"killed by signal {-self._status}", self._where)
         raise Ended("died", f"exit code {self._status}", self._where)
-
-
-def _as_handle(kind: str, number: int) -> Any:
-    if kind != "handle":
-        raise GarbledError("a stream comes from nobody but the judge")
-    return Handle(number)

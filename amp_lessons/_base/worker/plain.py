@@ -10,7 +10,7 @@ import contextlib
 import json
 import math
 import struct
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -51,24 +51,17 @@ class Handle:
     number: int
 
 
-@dataclass(frozen=True, eq=False)
-class Stream:
-    """An iterator of the judge's: the worker asks for one item after another, and the judge sees when."""
-
-    items: Iterator[Any]
-
-
-def encode(value: Any, streams: list[Iterator[Any]] | None = None) -> bytes:
-    """Return ``value`` as a message; the items of each Stream in it are appended to ``streams``."""
+def encode(value: Any) -> bytes:
+    """Return ``value`` as a message."""
     blobs: list[bytes] = []
-    text = json.dumps(_out(value, blobs, 0, streams)).encode()
+    text = json.dumps(_out(value, blobs, 0)).encode()
     body = b"".join(blobs)
     return _HEAD.pack(len(text), len(body)) + text + body
 
 
-def _out(value: Any, blobs: list[bytes], depth: int, streams: list[Iterator[Any]] | None) -> Any:
+def _out(value: Any, blobs: list[bytes], depth: int) -> Any:
     def nested(each: Any) -> Any:
-        return _out(each, blobs, depth + 1, streams)
+        return _out(each, blobs, depth + 1)
 
     if value is None or isinstance(value, bool):
         return value
@@ -88,9 +81,6 @@ def _out(value: Any, blobs: list[bytes], depth: int, streams: list[Iterator[Any]
         return {"handle": value.number}
     if isinstance(value, torch.Generator) and value.device.type == "cpu":
         return {"generator": nested(value.get_state())}
-    if isinstance(value, Stream) and streams is not None:
-        streams.append(value.items)
-        return {"stream": len(streams) - 1}
     if isinstance(value, Tensor) and _is_transposed(value):
         return {"transposed": nested(value.t())}
     if isinstance(value, Tensor) and value.layout == torch.strided and not value.is_quantized:
@@ -112,13 +102,13 @@ def _number(value: Any) -> float | None:
     return None
 
 
-def decode(message: bytes, special: Callable[[str, int], Any] | None = None) -> Any:
-    """Return what was encoded; ``special`` makes handles and streams of numbers. Raises GarbledError."""
+def decode(message: bytes, held: Callable[[int], Any] | None = None) -> Any:
+    """Return what was encoded; ``held`` makes objects of handles' numbers. Raises GarbledError."""
     try:
         length, body = _HEAD.unpack_from(message)
         if HEAD + length + body != len(message):
             raise GarbledError("the message has another length than it says")
-        read = _Reader(memoryview(message)[HEAD + length :], special)
+        read = _Reader(memoryview(message)[HEAD + length :], held)
         return read(json.loads(message[HEAD : HEAD + length]), 0)
     except GarbledError:
         raise
@@ -137,16 +127,16 @@ def size(head: bytes) -> int:
 class _Reader:
     """Builds a value from JSON; ``left`` bounds how many parts it may have."""
 
-    def __init__(self, body: memoryview, special: Callable[[str, int], Any] | None) -> None:
-        self._body, self._at, self._left, self._special = body, 0, _MOST_PARTS, special
+    def __init__(self, body: memoryview, held: Callable[[int], Any] | None) -> None:
+        self._body, self._at, self._left, self._held = body, 0, _MOST_PARTS, held
 
-    def __call__(self, held: Any, depth: int) -> Any:
+    def __call__(self, told: Any, depth: int) -> Any:
         self._left -= 1
         if self._left < 0 or depth > _DEEPEST + 3:
             raise GarbledError("the message has too many parts")
-        if held is None or isinstance(held, (bool, int, float, str)):
-            return held
-        ((kind, what),) = held.items()
+        if told is None or isinstance(told, (bool, int, float, str)):
+            return told
+        ((kind, what),) = told.items()
         if kind in ("list", "tuple"):
             parts = [self(each, depth + 1) for each in what]
             return parts if kind == "list" else tuple(parts)
@@ -162,8 +152,8 @@ class _Reader:
             return self(what, depth + 1).t()
         if kind == "generator":
             return torch.Generator().set_state(self(what, depth + 1))
-        if kind in ("handle", "stream") and self._special is not None:
-            return self._special(kind, int(what))
+        if kind == "handle" and self._held is not None:
+            return self._held(int(what))
         raise GarbledError("the message holds a kind of value that is not known")
 
     def _tensor(self, name: str, shape: list[int], nbytes: int) -> Tensor:

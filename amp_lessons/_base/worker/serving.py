@@ -19,7 +19,7 @@ import sys
 import sysconfig
 import time
 import traceback
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from types import TracebackType
 from typing import Any, NoReturn
@@ -104,8 +104,6 @@ class _Host:
             result = self._start(control, _work, ends, *rest)
         elif word == "judge":
             result = self._start_judge(control, rest, ends)
-        elif word == "resident":
-            result = resident_bytes(rest[0])
         elif word == "import":
             result = _imported(rest[0])
         else:
@@ -269,37 +267,15 @@ class _Server:
 
     def run(self) -> NoReturn:
         """Serve until the judge is gone, or this process is ended."""
-        while True:
-            request = self.receive()
+        while len(head := self._stream.read(HEAD)) == HEAD:
+            request = decode(head + self._stream.read(size(head)), self._objects.__getitem__)
             try:
                 message = encode({"ok": self._result(request)})
                 sys.stdout.flush()
             except BaseException as error:
                 message = encode({"raised": told(error)})
             self._connection.sendall(message)
-
-    def receive(self) -> Any:
-        """Return the next message of the judge's."""
-        head = self._stream.read(HEAD)
-        if len(head) < HEAD:
-            os._exit(0)
-        return decode(head + self._stream.read(size(head)), self._special)
-
-    def send(self, value: Any) -> None:
-        """Send a message to the judge."""
-        self._connection.sendall(encode(value))
-
-    def _special(self, kind: str, number: int) -> Any:
-        return self._objects[number] if kind == "handle" else self._pulled(number)
-
-    def _pulled(self, number: int) -> Iterator[Any]:
-        """Ask the judge for the items of a stream, one after another."""
-        while True:
-            self.send({"next": number})
-            item = self.receive()
-            if not item:
-                return
-            yield item.pop()
+        os._exit(0)
 
     def _result(self, request: dict[str, Any]) -> Any:
         if request["do"] == "load":

@@ -131,14 +131,8 @@ def solution(exercise_id: str) -> Solution:
     """Return a right answer to an exercise, why it is right, and other ways; ``message`` as with ``hint``."""
     exercise = shelf.find(exercise_id)
     message = _told(lambda kept: kept.record_solution(exercise_id))
-    return Solution(
-        exercise_id,
-        exercise.solution_source,
-        exercise.explanation,
-        exercise.solution,
-        message,
-        exercise.other_ways,
-    )
+    told = exercise.solution_source, exercise.explanation, exercise.solution
+    return Solution(exercise_id, *told, message, exercise.other_ways)
 
 
 def written_by_you(exercise_id: str) -> Written:

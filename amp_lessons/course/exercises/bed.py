@@ -1,4 +1,4 @@
-"""The bench: what every judge of an exercise does with a worker in which the learner's code is.
+"""The bench: what every judge of an exercise needs, and does with a worker in which the learner's code is.
 
 A judge is a generator, ``judge(worker, draw)``, in an exercise's ``check.py``. It runs in a clean process of
 its own, calls the learner's function there by ``function``, compares what comes back with what is right, and
@@ -15,7 +15,7 @@ import os
 import secrets
 import socket
 import types
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import astuple, dataclass
 from typing import Any, NoReturn
 
@@ -26,9 +26,8 @@ from amp_lessons._base.text.describing import describe
 from amp_lessons._base.worker.client import Ended, Limits, Raised, Worker
 from amp_lessons._base.worker.host import Connection, HostEndedError, host
 from amp_lessons._base.worker.plain import Handle, Other
-from amp_lessons.audit.findings import Finding, failed
+from amp_lessons.audit.findings import Finding, failed, first
 from amp_lessons.course.exercises import bed_there, shelf
-from amp_lessons.course.exercises.attempt import Rejected, reject
 from amp_lessons.course.exercises.report import common_findings
 from amp_lessons.course.exercises.report.results import SideBySide
 
@@ -48,6 +47,29 @@ _LONGEST_PRINTED = 2000
 _ANSWERED = common_findings.ended("your code answered in the place of the check")
 
 
+# --- how a judge ends
+
+
+class Rejected(Exception):  # noqa: N818 - not an error: the answer to a question
+    """An attempt is not accepted, and the check is over: ``said`` is all that its report holds."""
+
+    def __init__(self, *said: Said) -> None:
+        super().__init__(*said)
+        self.said = said
+
+
+def reject(code: str, message: str, hint: str) -> NoReturn:
+    """End the check with this one finding."""
+    raise Rejected(failed(code, message, hint))
+
+
+def require_none(mistakes: Iterable[Finding], *comparisons: SideBySide) -> None:
+    """End the check with the first of these mistakes and with ``comparisons``, unless there is none."""
+    mistake = first(mistakes)
+    if mistake is not None:
+        raise Rejected(mistake, *comparisons)
+
+
 # --- what a judge calls
 
 
@@ -65,11 +87,7 @@ class LearnersFunction:
         Arguments that are tensors are afterwards as the function has left them. Rejects one that is still
         the stub, raises, or leaves a setting of PyTorch's changed.
         """
-        return self._returned(args, kwargs, about)[0]
-
-    def with_graph(self, *args: Any, about: str = "", **kwargs: Any) -> tuple[Any, bool]:
-        """Return what the function makes of a first argument that requires gradients, and whether it does."""
-        return self._returned(args, kwargs, about, f"{_THERE}:call_with_graph")
+        return self.called_by(f"{_THERE}:call", *args, about=about, kwargs=kwargs)[0]
 
     def called_by(
         self,
@@ -83,7 +101,14 @@ class LearnersFunction:
 
         It is given the function, its arguments, ``kwargs`` and ``extra``, and returns what ``call`` does.
         """
-        return self._returned(args, dict(kwargs or {}), about, there, extra)
+        given = Handle(self.number), list(args), dict(kwargs or {}), *extra
+        told = asked(self.worker, there, *given, about=about)
+        if not isinstance(told, dict) or not isinstance(told.get("args"), list):
+            raise Rejected(_ANSWERED)
+        if isinstance(told.get("left"), list) and told["left"]:
+            raise Rejected(common_findings.leaving([str(each) for each in told["left"]]))
+        _give_back(args, told["args"])
+        return told.get("result"), told.get("noticed") is True
 
     def exception(self, *args: Any) -> Raised | None:
         """Return what the function raises, None where it returns."""
@@ -92,22 +117,6 @@ class LearnersFunction:
         except Raised as raised:
             return raised
         return None
-
-    def _returned(
-        self,
-        args: tuple[Any, ...],
-        kwargs: dict[str, Any],
-        about: str,
-        there: str = f"{_THERE}:call",
-        extra: tuple[Any, ...] = (),
-    ) -> tuple[Any, bool]:
-        told = asked(self.worker, there, Handle(self.number), list(args), kwargs, *extra, about=about)
-        if not isinstance(told, dict) or not isinstance(told.get("args"), list):
-            raise Rejected(_ANSWERED)
-        if isinstance(told.get("left"), list) and told["left"]:
-            raise Rejected(common_findings.leaving([str(each) for each in told["left"]]))
-        _give_back(args, told["args"])
-        return told.get("result"), told.get("noticed") is True
 
     def each(self, arguments: Sequence[Sequence[Any]], about: Callable[[int], str]) -> list[Any]:
         """Return what the function returns for each list of arguments; ``about`` says which raised."""
@@ -255,11 +264,9 @@ def judged(
         loaded = worker.handed_in or "pickle" not in payload
         said = [said_of(raised) if loaded else _not_taken_along(str(raised))]
     except Ended as error:
-        late = error.how == "time"
-        where = line_of(error.where)
-        said = [
-            common_findings.out_of_time(limits.cpu_s, where) if late else common_findings.ended(error.detail)
-        ]
+        said = [common_findings.ended(error.detail)]
+        if error.how == "time":
+            said = [common_findings.out_of_time(limits.cpu_s, line_of(error.where))]
     except HostEndedError:
         raise
     except Exception as error:  # a mistake in the check, or an answer in a form that ours never have

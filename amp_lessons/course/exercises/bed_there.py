@@ -8,7 +8,7 @@ import io
 import sys
 import types
 from collections.abc import Callable, Mapping
-from contextlib import ExitStack
+from contextlib import ExitStack, nullcontext
 from typing import Any
 
 import torch
@@ -62,9 +62,9 @@ def call_noting_operations(
     function: Callable[..., Any], args: list[Any], kwargs: dict[str, Any]
 ) -> dict[str, Any]:
     """Call a function; the result holds what was returned, and the operations that ran, by ATen's names."""
-    with _Operations() as operations:
+    with Operations() as seen:
         told = call(function, args, kwargs)
-    return {**told, "result": [told["result"], sorted(operations.names)]}
+    return {**told, "result": [told["result"], sorted(seen.names)]}
 
 
 def call_with_graph(function: Callable[..., Any], args: list[Any], kwargs: dict[str, Any]) -> dict[str, Any]:
@@ -77,32 +77,51 @@ def call_with_graph(function: Callable[..., Any], args: list[Any], kwargs: dict[
 
 
 def call_with_gradients(
-    function: Callable[..., Any], args: list[Any], kwargs: dict[str, Any], weights: torch.Tensor
+    function: Callable[..., Any],
+    args: list[Any],
+    kwargs: dict[str, Any],
+    weights: torch.Tensor,
+    autocast_to: torch.dtype | None = None,
 ) -> dict[str, Any]:
     """Call a function of which each argument that is a tensor of fractions requires gradients.
 
-    The result holds what was ``returned``, and the gradients of its sum, times ``weights``, by those
-    arguments: None where it has no graph, or an argument is not in it.
+    The result holds what was ``returned`` under autocast to a dtype, if any, the dtypes of its matrix
+    ``products``, and the gradients of its sum, times ``weights``, by those arguments: None where it has no
+    graph, or an argument is not in it.
     """
     floats = [each for each in args if isinstance(each, torch.Tensor) and each.is_floating_point()]
     leaves = [each.requires_grad_() for each in floats]
-    told = call(function, args, kwargs)
+    given = [each.clone() if isinstance(each, torch.Tensor) else each for each in args]  # may be changed
+    with torch.autocast("cpu", autocast_to) if autocast_to else nullcontext(), Operations() as seen:
+        told = call(function, given, kwargs)
     result, gradients = told["result"], None
     if isinstance(result, torch.Tensor) and result.requires_grad and result.shape == weights.shape:
         loss = (result.float() * weights).sum()
         gradients = list(torch.autograd.grad(loss, leaves, allow_unused=True))
-    return {**told, "result": {"returned": result, "gradients": gradients}}
+    return {**told, "result": {"returned": result, "gradients": gradients, "products": list(seen.products)}}
 
 
-class _Operations(TorchDispatchMode):
-    """Note which operations of PyTorch run, by ATen's names without leading underscores."""
+_PRODUCTS = ("mm", "bmm", "addmm", "baddbmm", "addmv", "mv", "linear", "mkldnn_linear")
+_ATTENTION = "scaled_dot_product"
+
+
+class Operations(TorchDispatchMode):
+    """Note which operations of PyTorch run, below autocast and autograd, backward passes included.
+
+    ``names`` are ATen's without leading underscores, ``products`` the dtypes in which matrix products ran.
+    """
 
     def __init__(self) -> None:
         super().__init__()
         self.names: set[str] = set()
+        self.products: set[torch.dtype] = set()
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        self.names.add(func.overloadpacket.__name__.strip("_"))
+        name = func.overloadpacket.__name__.strip("_")
+        self.names.add(name)
+        if name in _PRODUCTS or name.startswith(_ATTENTION):
+            factors = args[:3]  # of attention: behind them stand sums that its kernels keep in fp32
+            self.products |= {each.dtype for each in factors if isinstance(each, torch.Tensor)}
         return func(*args, **(kwargs or {}))
 
 

@@ -195,9 +195,7 @@ class Call:
     gradients: Tensor
     elements: int = 1
     dtype: torch.dtype | None = None
-    made_by: Sequence[str] = ()
     arguments: int = 0
-    stepped: int = 0
     norm: float = math.nan
     limit: float = math.nan
 

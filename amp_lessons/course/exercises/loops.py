@@ -18,12 +18,9 @@ import torch
 from torch import Tensor
 
 from amp_lessons import autocast
-from amp_lessons._base.worker.client import Worker
-from amp_lessons._base.worker.plain import Handle
 from amp_lessons.audit import rules
 from amp_lessons.audit.findings import Finding, failed, first, note, passed
 from amp_lessons.course.exercises import bed, loops_there
-from amp_lessons.course.exercises.attempt import Rejected
 from amp_lessons.course.exercises.loop_runs import (
     STANDARD,
     TINY_WEIGHT,
@@ -35,7 +32,6 @@ from amp_lessons.course.exercises.loop_runs import (
     same,
 )
 from amp_lessons.course.exercises.report import common_findings
-from amp_lessons.course.exercises.report.results import SideBySide
 from amp_lessons.formats.dtypes import dtype_name
 from amp_lessons.precisions import HALF_DTYPES
 
@@ -72,28 +68,28 @@ class Bench:
         """Return what the worker is told of a problem."""
         return problem.given(self.fields, self.constants)
 
-    def require_callable(self, worker: Worker) -> None:
+    def require_callable(self, worker: bed.Worker) -> None:
         """Reject what cannot be called as the stub can."""
         count, names = self.signature or (5, (*self.fields, *self.constants))
         options: dict[str, Any] = dict.fromkeys((*names, "device_type", "dtype"))
         bed.function(worker, self.answer.__name__, *[None] * count, **options)
 
-    def judge(self, worker: Worker, draw: torch.Generator) -> Iterator[Finding | SideBySide]:
+    def judge(self, worker: bed.Worker, draw: torch.Generator) -> Iterator[bed.Said]:
         """Let the loop train on one problem after another until one shows a mistake."""
         with autocast.cuda_rules():  # once for all that is computed beside it: each time takes milliseconds
             yield from self._judge(worker, draw)
 
-    def _judge(self, worker: Worker, draw: torch.Generator) -> Iterator[Finding | SideBySide]:
+    def _judge(self, worker: bed.Worker, draw: torch.Generator) -> Iterator[bed.Said]:
         self.require_callable(worker)
         shift, runs = int(torch.randint(2**30, (), generator=draw)), []
         train = f"{self.there.__name__}:train"
         for problem in self.problems:
-            run = self._run(self._drawn(problem, shift), partial(worker.call, train, Handle(0)))
+            run = self._run(self._drawn(problem, shift), partial(worker.call, train, bed.Handle(0)))
             if found := self._found(run):
                 line = bed.as_raised(run.told["raised"]).line if run.told["raised"] else ""
                 seen = audited(worker, self.given(run.problem), train)
                 found[0] = with_audit(found[0], seen, _when(run.problem), line)
-                raise Rejected(*found, *self._comparisons(run, run))
+                raise bed.Rejected(*found, *self._comparisons(run, run))
             runs.append(run)
         poisoned = next(run for run in runs if run.problem.poisoned)
         yield from _what_holds(self.applied, runs)
@@ -120,7 +116,7 @@ class Bench:
                 break
         return drawn
 
-    def _comparisons(self, loss_run: Run, scale_run: Run) -> Iterator[SideBySide]:
+    def _comparisons(self, loss_run: Run, scale_run: Run) -> Iterator[bed.SideBySide]:
         """Put losses and scales beside those of the solution on the same problems."""
         rights: dict[Problem, Run] = {}
         for run in (loss_run, scale_run):
@@ -128,12 +124,12 @@ class Bench:
                 told = self.there.train(self.answer, self.given(run.problem))
                 rights[run.problem] = Run(run.problem, told)
         losses = [tuple(each.loss for each in run.seen) for run in (rights[loss_run.problem], loss_run)]
-        yield SideBySide("loss of each batch, in the order of training", "batch", *losses)
+        yield bed.SideBySide("loss of each batch, in the order of training", "batch", *losses)
         if scale_run.problem.dtype == torch.float16:
             steps = scale_run.problem.accumulation_steps
             both = rights[scale_run.problem], scale_run
             scales = [tuple(_scale(each, steps) for each in run.seen) for run in both]
-            yield SideBySide("loss scale at each batch", "batch", *scales)
+            yield bed.SideBySide("loss scale at each batch", "batch", *scales)
 
 
 def mistakes(run: Run) -> list[Finding]:
@@ -174,7 +170,7 @@ def _raised(run: Run, when: str) -> Finding:
     """Say of an exception what led to it, where the order of batches tells; the audit may know more."""
     raised = bed.as_raised(run.told["raised"])
     if raised.kinds[0] == "NotImplementedError" and raised.by_statement:
-        raise Rejected(common_findings.NOT_ATTEMPTED)
+        raise bed.Rejected(common_findings.NOT_ATTEMPTED)
     if "Exception" not in raised.kinds:
         return common_findings.blocking(f"called exit(), or raised {raised.kinds[0]}")
     finding, place = bed.said_of(raised), ""
@@ -207,20 +203,15 @@ def precision(run: Run) -> Iterator[Finding]:
     if not seen:
         if run.told["without_graph"]:
             yield rules.loss.no_graph()
-        yield failed(
-            "loss_fn_unused",
-            "loss_fn was never called with gradients enabled: nothing was trained with it",
-            "compute loss = loss_fn(model(inputs), targets) for every batch of the loader",
-        )
+        said = "loss_fn was never called with gradients enabled: nothing was trained with it"
+        hint = "compute loss = loss_fn(model(inputs), targets) for every batch of the loader"
+        yield failed("loss_fn_unused", said, hint)
     used = [entry.weight_dtype for entry in forwards if entry.own]
     if any(dtype != torch.float32 for dtype in (*used, *run.told["weight_dtypes"])):
         yield rules.dtypes.half_parameters()
     if forwards and torch.equal(run.start, run.end) and not any(entry.own for entry in forwards):
-        yield failed(
-            "model_not_trained",
-            "a copy of the model was trained: the weights of the model that was passed in never changed",
-            "call model(inputs) on the model you were given",
-        )
+        said = "a copy of the model was trained: the weights of the model that was passed in never changed"
+        yield failed("model_not_trained", said, "call model(inputs) on the model you were given")
     if not all(entry.training for entry in forwards):
         yield rules.dtypes.evaluation_mode("while it was trained")
     without = sum(entry.autocast is None for entry in forwards)
@@ -260,35 +251,26 @@ def coverage(run: Run) -> Iterator[Finding]:
     yield from _batches(run)
     stepped = run.calls("optimizer.step")
     if not run.told["settings_kept"]:
-        yield failed(
-            "optimizer_changed",
-            "the optimizer that was passed in has other settings after training (its learning rate, say)",
-            "leave them to whoever made it; scaling is undone by the scaler, not by the learning rate",
-        )
+        said = "the optimizer that was passed in has other settings after training (its learning rate, say)"
+        hint = "leave them to whoever made it; scaling is undone by the scaler, not by the learning rate"
+        yield failed("optimizer_changed", said, hint)
     if stepped and all(call.owner != run.told["optimizer"] for call in stepped):
         yield _optimizer_unused()
     if not torch.equal(run.start, run.seen[0].weights):
-        yield failed(
-            "weights_reset",
-            "the weights were changed before the first batch: what the model had learned is lost, or rounded",
-            "train the model as it is passed in",
-        )
+        said = "the weights were changed before the first batch: what the model had learned is lost, or "
+        said += "rounded"
+        yield failed("weights_reset", said, "train the model as it is passed in")
 
 
 def _batches(run: Run) -> Iterator[Finding]:
     problem, bad = run.problem, dict(run.problem.poisoned)
     per_epoch = [i for i in range(len(problem.batch_sizes)) if i not in bad]
-    wanted, seen = (
-        per_epoch * problem.epochs,
-        [i for i in run.order if not bad or (i is not None and i not in bad)],
-    )
+    wanted = per_epoch * problem.epochs
+    seen = [i for i in run.order if not bad or (i is not None and i not in bad)]
     if None in seen:
-        yield failed(
-            "inputs_altered",
-            "the model was given other values than the loader yields: a batch was changed on its way to "
-            "model(inputs)",
-            "pass the inputs as they are; autocast does the casting",
-        )
+        said = "the model was given other values than the loader yields: a batch was changed on its way to "
+        said += "model(inputs)"
+        yield failed("inputs_altered", said, "pass the inputs as they are; autocast does the casting")
     if len(seen) < len(wanted) and bad:
         yield rules.scaler.stops_at_overflow()
     size, fewer = len(seen) // problem.epochs, len(seen) < len(wanted)
@@ -306,11 +288,8 @@ def _batches(run: Run) -> Iterator[Finding]:
 
 
 def _optimizer_unused() -> Finding:
-    return failed(
-        "optimizer_unused",
-        "the optimizer that was passed in never stepped: its settings, and any schedule, were ignored",
-        "step the optimizer you were given, with scaler.step(optimizer)",
-    )
+    said = "the optimizer that was passed in never stepped: its settings, and any schedule, were ignored"
+    return failed("optimizer_unused", said, "step the optimizer you were given, with scaler.step(optimizer)")
 
 
 # --- updates, in the order of time: what goes wrong first is the cause of what follows
@@ -332,11 +311,8 @@ def _updates(run: Run) -> Iterator[Finding]:
     if run.problem.poisoned:
         return
     if all(window.overflowed for window in run.windows):
-        yield failed(
-            "scale_too_large",
-            f"no step was taken: the scale begins at {run.windows[0].begun:g}, and every batch overflowed",
-            "leave init_scale at its default, 65536",
-        )
+        said = f"no step was taken: the scale begins at {run.windows[0].begun:g}, and every batch overflowed"
+        yield failed("scale_too_large", said, "leave init_scale at its default, 65536")
     if all(call.owner != run.told["optimizer"] for call in run.calls("optimizer.step")):
         yield _optimizer_unused()
     if run.problem.loss_weight > TINY_WEIGHT:
@@ -365,11 +341,8 @@ def not_scaled(run: Run, most: float = 1.0) -> Iterator[Finding]:
     if run.problem.dtype != torch.float16 or not window.last.begun or not window.last.begun[-1] <= most:
         return
     if window.last.begun[-1] == 0.0:
-        yield failed(
-            "loss_cut_off",
-            "backward reached the loss with a gradient of zero: it was clamped or replaced before backward",
-            "call backward on the scaled loss as loss_fn returned it",
-        )
+        said = "backward reached the loss with a gradient of zero: it was clamped or replaced before backward"
+        yield failed("loss_cut_off", said, "call backward on the scaled loss as loss_fn returned it")
     if window.scale > 1.0:
         yield rules.loss.scaled_loss_discarded(f"{window.scale:g}")
     why = f"backward began with a gradient of {window.last.begun[-1]:g}"
@@ -402,12 +375,11 @@ def _too_rarely(window: Window) -> Finding:
     calls = "optimizer.step", *(["scaler.step"] if window.problem.poisoned else [])  # which may skip it
     after = [str(i + 1) for i, entry in enumerate(seen) if entry.called(*calls)]
     every = f"each window of {size} batches" if size > 1 else "each batch"
-    return failed(
-        "steps_too_rarely",
+    said = (
         f"of {len(seen)} batches, steps followed only {len(after)} ({', '.join(after)}): one belongs after "
-        f"{every}",
-        f"step inside the loop over the batches, {_WHATEVER_ITS_LOSS}",
+        f"{every}"
     )
+    return failed("steps_too_rarely", said, f"step inside the loop over the batches, {_WHATEVER_ITS_LOSS}")
 
 
 def _other_loss(window: Window) -> Iterator[Finding]:
@@ -571,12 +543,9 @@ def _accumulation(window: Window) -> Iterator[Finding]:
             "divide every loss by accumulation_steps, not by a count that grows within the window",
         )
     if near(window.factor, window.size):
-        yield failed(
-            "loss_not_divided",
-            f"the update is {window.size} times too large: the losses of the window were added up, not "
-            "averaged",
-            "divide each loss by accumulation_steps before scaling it",
-        )
+        said = f"the update is {window.size} times too large: the losses of the window were added up, not "
+        said += "averaged"
+        yield failed("loss_not_divided", said, "divide each loss by accumulation_steps before scaling it")
 
 
 def no_step(window: Window) -> Iterator[Finding]:
@@ -629,13 +598,10 @@ def gradients(window: Window) -> Iterator[Finding]:
     if left is not None and not bool((left / window.begun - true).norm() < tolerance * true.norm()):
         for each in window.run.windows:  # the losses of this one may be near by chance
             yield from _other_loss(each)
-        yield failed(
-            "other_gradient",
-            "backward computed other gradients than those of loss_fn(model(inputs), targets): something "
-            "was added to the loss (a penalty, say), or gradients were changed on their way, by hooks or "
-            "between two backward passes",
-            "call backward on the scaled loss and nothing else",
-        )
+        said = "backward computed other gradients than those of loss_fn(model(inputs), targets): something "
+        said += "was added to the loss (a penalty, say), or gradients were changed on their way, by hooks or "
+        said += "between two backward passes"
+        yield failed("other_gradient", said, "call backward on the scaled loss and nothing else")
     wanted = window.wanted(true)
     rightly = given is not None and bool((given - wanted).norm() <= 0.1 * wanted.norm())
     if given is not None and rightly and bool((window.applied - given).norm() > 0.01 * given.norm()):
@@ -733,9 +699,9 @@ _OPEN = {
 _SYMPTOMS = {"always_overflows", "gradients_all_zero", "weights_broken"}
 
 
-def audited(worker: Worker, given: dict[str, Any], train: str) -> list[list[str]]:
+def audited(worker: bed.Worker, given: dict[str, Any], train: str) -> list[list[str]]:
     """Let the audit watch the learner's code as ``train`` calls it there: code, message, hint, line."""
-    seen: list[list[str]] = worker.call(f"{_THERE}:audited", Handle(0), given, train)
+    seen: list[list[str]] = worker.call(f"{_THERE}:audited", bed.Handle(0), given, train)
     return seen
 
 
@@ -766,14 +732,10 @@ def _what_holds(gradient: str, runs: list[Run]) -> Iterator[Finding]:
     asked = {spelling for run in runs for spelling in run.told["cuda"]}
     on = common_findings.in_place_of_cuda(asked, "autocast", "cpu")
     scaler = common_findings.in_place_of_cuda(asked, "GradScaler", "cpu")
-    yield passed(
-        "precision",
-        f"the forward ran under autocast{on} in the dtype asked for, the loss was not in half precision, "
-        "backward ran outside autocast",
-    )
-    yield passed(
-        "scaling", f"in fp16 backward started from the scaled loss{scaler}, and very small gradients survived"
-    )
+    said = f"the forward ran under autocast{on} in the dtype asked for, the loss was not in half precision, "
+    yield passed("precision", f"{said}backward ran outside autocast")
+    said = f"in fp16 backward started from the scaled loss{scaler}, and very small gradients survived"
+    yield passed("scaling", said)
     yield passed("updates", f"every update equals plain SGD on the {gradient}")
     lowered = "" if _left_out(runs) else ", the scale was lowered,"
     yield passed("overflow", f"batches that overflowed were skipped{lowered} and training went on")

@@ -36,7 +36,6 @@ with autocast.cuda_rules():  # read once by whoever imports this: the host of al
     pass
 
 _TORCH = str(Path(torch.__file__).parent)
-_FAR_ENOUGH = 16  # operations: a sum of two losses, each a mean of something
 # what the judge says of a problem: weights, batches, lr, factor, offset, epochs, dtype
 Given = dict[str, Any]
 
@@ -358,9 +357,9 @@ def _noted(original: Callable[..., Any], name: str) -> Callable[..., Any]:
         facts: dict[str, Any] = {}
         given = (*args, *kwargs.values())
         if name == "scale" and given and isinstance(given[0], Tensor):
-            facts = {"elements": given[0].numel(), "dtype": given[0].dtype, "made_by": _made_by(given[0])}
+            facts = {"elements": given[0].numel(), "dtype": given[0].dtype}
         if name == "step":
-            facts = {"arguments": len(given) - 1, "stepped": id(given[0]) if given else 0}
+            facts = {"arguments": len(given) - 1}
         _log[0].call("scaler.step" if name == "step" else name, self, **facts)
         outside = _log[0].inside
         _log[0].inside = outside or name == "step"
@@ -372,17 +371,6 @@ def _noted(original: Callable[..., Any], name: str) -> Callable[..., Any]:
                 _log[0].call({"unscale_": "unscaled", "update": "updated"}[name], self)
 
     return method
-
-
-def _made_by(outputs: Tensor) -> list[str]:
-    """Name the last operations that made a loss, the last one first, as autograd calls them."""
-    names: list[str] = []
-    waiting = [outputs.grad_fn]
-    while waiting and len(names) < _FAR_ENOUGH:
-        if (node := waiting.pop(0)) is not None:
-            names.append(node.name())
-            waiting.extend(before for before, _ in node.next_functions)
-    return names
 
 
 def _cleared(original: Callable[..., Any]) -> Callable[..., Any]:

@@ -6,10 +6,8 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 from amp_lessons._base.worker.client import Ended, Limits, Raised, Worker
-from amp_lessons._base.worker.plain import Handle
 from amp_lessons.audit.findings import Finding, failed
 from amp_lessons.course.exercises import bed, ranks_there
-from amp_lessons.course.exercises.attempt import Rejected
 
 RANKS = 2
 _THERE = ranks_there.__name__
@@ -27,7 +25,7 @@ def run(worker: Worker, there: str, *args: Any) -> list[dict[str, Any]]:
 
     def be(rank: int) -> dict[str, Any] | Ended | Raised:
         try:
-            told = workers[rank].call(f"{_THERE}:be", Handle(0), rank, RANKS, port, there, list(args))
+            told = workers[rank].call(f"{_THERE}:be", bed.Handle(0), rank, RANKS, port, there, list(args))
             return {**told, "rank": rank}
         except (Ended, Raised) as ended:  # where one has ended the other may not even have met it
             return ended
@@ -37,7 +35,7 @@ def run(worker: Worker, there: str, *args: Any) -> list[dict[str, Any]]:
         ends = list(pool.map(be, range(RANKS)))
     worker.printed, worker.characters = worker.printed + second.printed, worker.characters + second.characters
     if ended := [each for each in ends if isinstance(each, Ended)]:
-        raise Rejected(_ended(min(ended, key=lambda each: each.how), limits.cpu_s))
+        raise bed.Rejected(_ended(min(ended, key=lambda each: each.how), limits.cpu_s))
     if raised := [each for each in ends if isinstance(each, Raised)]:
         raise raised[0]
     return sorted((each for each in ends if isinstance(each, dict)), key=_when_left)
@@ -49,11 +47,8 @@ def _when_left(told: dict[str, Any]) -> float:
 
 def _ended(ended: Ended, limit_s: float) -> Finding:
     if ended.how != "time":
-        return failed(
-            "rank_ended",
-            f"a rank did not come to its end: {ended.detail}",
-            "return a value, or raise an exception; a rank that ends leaves the others waiting",
-        )
+        hint = "return a value, or raise an exception; a rank that ends leaves the others waiting"
+        return failed("rank_ended", f"a rank did not come to its end: {ended.detail}", hint)
     where = bed.line_of(ended.where)
     place = f"; it was at {where}" if where else ""
     return failed(

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from amp_lessons.course.exercises.patients.case import Choice, drawn, names, pieces, written
+from amp_lessons import clinic
+from amp_lessons.course.exercises.patients.case import LOOP_NAMES, Choice, drawn, names, pieces, written
 
 
 def test_a_name_is_exchanged_as_a_whole_word_and_a_piece_where_it_stands():
@@ -28,3 +29,9 @@ def test_seed_0_is_the_source_and_every_way_is_drawn_by_some_seed():
 def test_ways_have_as_many_pieces():
     with pytest.raises(ValueError, match="zip"):
         Choice((("a", "b"), ("c",))).put("a b", ("c",))
+
+
+def test_what_a_patients_variants_differ_in_is_read_from_its_texts():
+    choices = clinic.patient("heal_snail").case.choices
+    assert {*LOOP_NAMES, names("scaler", "grad_scaler", "amp_scaler")} <= {*choices}
+    assert pieces(("enabled=dtype == torch.float16",), ("enabled=(dtype is torch.float16)",)) in choices

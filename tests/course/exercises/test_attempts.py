@@ -4,13 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.course.exercises.verdicts import (
-    assert_right,
-    assert_wrong,
-    cases,
-    lesson_of,
-    tables,
-)
+from tests.course.exercises.verdicts import assert_right, assert_wrong, cases, lesson_of, tables
 
 TABLES = [
     table for table in tables() if lesson_of(table) not in ("04", "06")

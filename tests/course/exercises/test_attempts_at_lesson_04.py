@@ -7,13 +7,7 @@ import pytest
 from amp_lessons import exercises
 from amp_lessons.course.exercises import shelf
 from amp_lessons.course.exercises.train_with_amp import attempts as train_with_amp
-from tests.course.exercises.verdicts import (
-    assert_right,
-    assert_wrong,
-    cases,
-    lesson_of,
-    tables,
-)
+from tests.course.exercises.verdicts import assert_right, assert_wrong, cases, lesson_of, tables
 
 TABLES = [table for table in tables() if lesson_of(table) == "04"]
 

@@ -218,13 +218,6 @@ def test_checks_work_where_progress_cannot_be_saved(monkeypatch, tmp_path):
     assert "cannot be saved" in report.findings[-1].message
 
 
-def test_damaged_progress_is_named_in_the_report(progress_home):
-    progress_home.mkdir()
-    progress.path().write_text("{")
-    report = exercises.check("largest_safe_scale", None)
-    assert "progress.damaged-" in report.findings[-1].message
-
-
 @pytest.mark.parametrize("ask", [exercises.solution, lambda id: exercises.hint(id, 1)])
 def test_damaged_progress_is_named_beside_hint_and_solution(progress_home, ask):
     progress_home.mkdir()

@@ -8,10 +8,7 @@ import pytest
 import torch
 
 from amp_lessons import exercises
-from amp_lessons.audit.findings import failed
 from amp_lessons.course.exercises import shelf
-from amp_lessons.course.exercises.attempt import Rejected, require_none
-from amp_lessons.course.exercises.report.results import SideBySide
 
 pytestmark = pytest.mark.slow
 
@@ -139,17 +136,3 @@ def test_an_endless_loop_names_its_line():
 def test_unusual_limits_are_refused(limit):
     with pytest.raises(ValueError, match="positive number of seconds"):
         exercises.check(SCALE, None, time_limit_s=limit)
-
-
-MISTAKE = failed("no_step", "seen", "mend it")
-LOSSES = SideBySide("loss", "batch", (1.0,), (2.0,))
-
-
-def test_a_mistake_ends_the_check_together_with_what_shows_it():
-    with pytest.raises(Rejected) as rejected:
-        require_none(iter([MISTAKE, failed("later", "", "")]), LOSSES)
-    assert rejected.value.said == (MISTAKE, LOSSES)
-
-
-def test_without_a_mistake_the_check_goes_on():
-    require_none(iter([]), LOSSES)

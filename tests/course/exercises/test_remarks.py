@@ -87,17 +87,9 @@ def test_an_island_for_cuda_is_none_on_a_cpu_and_the_report_says_so():
 
 
 @without_a_gpu
-def test_an_island_for_the_cpu_and_for_cuda_is_one_and_needs_no_remark():
-    notes, forward = fp32_island.TABLE.right["switched_off_for_both_devices"]
-    assert energy_dtypes(forward) == [torch.float32]
-    found = {finding.code: finding.message for finding in exercises.check("fp32_island", forward).findings}
-    assert "with autocast off, and" in found["island"]
-    assert not notes
-    assert "hard_coded_device" not in found
-
-
-def test_an_island_for_the_device_of_x_is_one_and_needs_no_remark():
-    forward = exercises.solution("fp32_island").function
+@pytest.mark.parametrize("name", ["the_solution", "switched_off_for_both_devices"])
+def test_an_island_for_the_device_of_x_or_for_both_is_one_and_needs_no_remark(name):
+    _, forward = fp32_island.TABLE.right[name]
     assert energy_dtypes(forward) == [torch.float32]
     found = {finding.code: finding.message for finding in exercises.check("fp32_island", forward).findings}
     assert "with autocast off, and" in found["island"]

@@ -25,12 +25,17 @@ def days_ago(days):
     return progress.utc_now() - timedelta(days=days)
 
 
-def solve(days, **record):
-    """Let the exercise have been solved so many days ago."""
-    keep("record_try", ID, True)
+def edit(part, **values):
+    """Write values into what is kept of an exercise, in a part of the file."""
     content = json.loads(progress.path().read_text())
-    content["exercises"][ID] |= {"solved_at": days_ago(days).isoformat(), **record}
+    content[part] |= {id: {**content[part].get(id, {}), **its} for id, its in values.items()}
     progress.path().write_text(json.dumps(content))
+
+
+def solve(days, id=ID, **record):
+    """Let the exercise have been solved so many days ago."""
+    keep("record_try", id, True)
+    edit("exercises", **{id: {"solved_at": days_ago(days).isoformat(), **record}})
 
 
 def due():
@@ -174,19 +179,14 @@ def test_a_cell_emptied_for_the_last_repetition_is_not_empty_for_the_next(hand_i
     hand_in()
     solve(days=30)
     keep("keep_emptied", ID)
-    content = json.loads(progress.path().read_text())
-    content["written"][ID]["emptied_at"] = days_ago(29).isoformat()
-    progress.path().write_text(json.dumps(content))
+    edit("written", **{ID: {"emptied_at": days_ago(29).isoformat()}})
     assert "same_code" in codes(hand_in())
 
 
 def test_a_patient_that_is_ill_again_begins_the_repetition():
     ill = exercises.shelf.find("heal_snail")
-    keep("record_try", ill.id, True)
+    solve(5, ill.id)
     keep("keep_version", ill.id, ill.solution_source)
-    content = json.loads(progress.path().read_text())
-    content["exercises"][ill.id] |= {"solved_at": days_ago(5).isoformat()}
-    progress.path().write_text(json.dumps(content))
     assert repetition.handed_in_again(ill.id, ill.solution_source, progress.read()) is not None
     assert not exercises.check(ill.id, notebook_cell(ill.stub)["train_snail"]).attempted
     assert progress.read().reviews.get(ill.id, ()) == ()
@@ -227,9 +227,7 @@ def test_where_no_source_can_be_had_a_repetition_counts_as_before():
 
 def test_damaged_code_is_no_trouble(hand_in, progress_home):
     hand_in()
-    content = json.loads(progress.path().read_text())
-    content["written"] = {ID: {"versions": 7, "emptied_at": ""}}
-    progress.path().write_text(json.dumps(content))
+    edit("written", **{ID: {"versions": 7, "emptied_at": ""}})
     assert "the code that you wrote could not be read" in str(hand_in())
     assert exercises.written_by_you(ID).newest is not None
 

@@ -7,12 +7,10 @@ from dataclasses import replace
 
 import torch
 
-from amp_lessons._base.worker.client import Worker
-from amp_lessons.audit.findings import Finding
+from amp_lessons.course.exercises import bed
 from amp_lessons.course.exercises.accumulate_gradients.solution import train_with_accumulation
 from amp_lessons.course.exercises.loop_runs import STANDARD, Problem
 from amp_lessons.course.exercises.loops import Bench
-from amp_lessons.course.exercises.report.results import SideBySide
 
 _STEPS = 3
 _TINY, _PLAIN, _BFLOAT16, _POISONED, _LARGE_LOSS = (
@@ -43,7 +41,7 @@ OF_A_WINDOW = (
 )
 
 
-def judge(worker: Worker, draw: torch.Generator) -> Iterator[Finding | SideBySide]:
+def judge(worker: bed.Worker, draw: torch.Generator) -> Iterator[bed.Said]:
     """Let the loop train on several problems in windows of batches."""
     bench = Bench(train_with_accumulation, PROBLEMS, ("accumulation_steps",), applied=OF_A_WINDOW)
     return bench.judge(worker, draw)

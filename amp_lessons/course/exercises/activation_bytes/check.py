@@ -9,12 +9,10 @@ from typing import Any, NamedTuple
 import torch
 from torch import nn
 
-from amp_lessons._base.worker.client import Worker
 from amp_lessons.audit.findings import Finding, failed, passed
 from amp_lessons.autocast import fake_tensors
 from amp_lessons.autocast.cuda_on_cpu import cuda_kernels
-from amp_lessons.course.exercises.attempt import reject
-from amp_lessons.course.exercises.bed import described, function
+from amp_lessons.course.exercises import bed
 from amp_lessons.course.exercises.report.common_findings import number_in, remark_on_type
 from amp_lessons.measure import saved_activation_bytes
 
@@ -117,9 +115,9 @@ _COUNT = "write down what is kept, its number of elements, and the bytes of each
 # --- the check
 
 
-def judge(worker: Worker, draw: torch.Generator) -> Iterator[Finding]:
+def judge(worker: bed.Worker, draw: torch.Generator) -> Iterator[Finding]:
     """Ask for every layer, with autocast and without, and hold the answers against what autograd keeps."""
-    activation_bytes = function(worker, "activation_bytes", "linear", 8, 4, True)
+    activation_bytes = bed.function(worker, "activation_bytes", "linear", 8, 4, True)
     tokens, width = (8 * torch.randint(4, 20, (2,), generator=draw)).tolist()
     returned: list[Any] = []
     answers: dict[LayerQuestion, int] = {}
@@ -149,11 +147,8 @@ def warm_up() -> None:
 def _whole_number(value: Any, question: LayerQuestion) -> int:
     number = number_in(value)
     if number is None or number != number // 1:
-        reject(
-            "not_bytes",
-            f"a whole number of bytes was expected for {question}, not {described(value)}",
-            "return one int: how many numbers are kept, times the bytes of each",
-        )
+        said = f"a whole number of bytes was expected for {question}, not {bed.described(value)}"
+        bed.reject("not_bytes", said, "return one int: how many numbers are kept, times the bytes of each")
     return int(number)
 
 

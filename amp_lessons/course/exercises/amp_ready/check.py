@@ -8,11 +8,9 @@ from typing import Any
 import torch
 from torch import nn
 
-from amp_lessons._base.worker.client import Worker
 from amp_lessons.audit.findings import Finding, failed, passed
+from amp_lessons.course.exercises import bed
 from amp_lessons.course.exercises.amp_ready.models_there import built
-from amp_lessons.course.exercises.attempt import Rejected, reject, require_none
-from amp_lessons.course.exercises.bed import function
 from amp_lessons.course.exercises.report import common_findings
 
 _THERE = "amp_lessons.course.exercises.amp_ready.models_there:ask"
@@ -90,16 +88,16 @@ _LIST = (
 )
 
 
-def judge(worker: Worker, draw: torch.Generator) -> Iterator[Finding]:
+def judge(worker: bed.Worker, draw: torch.Generator) -> Iterator[Finding]:
     """Compare the names returned for models of many kinds, made anew, with those that need fp32."""
-    amp_ready = function(worker, "amp_ready", None, None)
+    amp_ready = bed.function(worker, "amp_ready", None, None)
     seeds = torch.randint(2**20, (len(KINDS),), generator=draw).tolist()
     for kind, seed in zip(KINDS, seeds, strict=True):
         what = f"a model in which {kind}"
         told, _ = amp_ready.called_by(_THERE, about=f"for {what}", extra=(kind, seed))
         names, (model, _, block) = _names(told, what), built(kind, seed)
         wrong, why, hint = KINDS[kind]
-        require_none(_mistakes(names, what, model, {block + below for below in wrong}, why, hint))
+        bed.require_none(_mistakes(names, what, model, {block + below for below in wrong}, why, hint))
     yield passed("islands_named", f"the islands of {len(KINDS)} models that you had not seen")
     yield passed("as_it_was", "each model was left as it was: weights, mode, hooks, forward")
 
@@ -107,7 +105,7 @@ def judge(worker: Worker, draw: torch.Generator) -> Iterator[Finding]:
 def _names(told: dict[str, Any], what: str) -> set[str]:
     """Return the names that were named; reject what are none, and an attempt that left its mark."""
     if told["changed"]:
-        reject(
+        bed.reject(
             "model_left_changed",
             f"after you looked at {what}, {told['changed']} is not as it was: whoever trains it next trains "
             "something else",
@@ -115,7 +113,7 @@ def _names(told: dict[str, Any], what: str) -> set[str]:
         )
     if not isinstance(told["names"], list):
         seen = f"{told['words']}, for {what}"
-        raise Rejected(common_findings.wrong_return_type("a list of names was", seen, _LIST))
+        raise bed.Rejected(common_findings.wrong_return_type("a list of names was", seen, _LIST))
     return set(told["names"])
 
 

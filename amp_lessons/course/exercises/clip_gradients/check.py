@@ -7,12 +7,10 @@ from dataclasses import replace
 
 import torch
 
-from amp_lessons._base.worker.client import Worker
-from amp_lessons.audit.findings import Finding
+from amp_lessons.course.exercises import bed
 from amp_lessons.course.exercises.clip_gradients.solution import train_with_clipping
 from amp_lessons.course.exercises.loop_runs import STANDARD, Problem
 from amp_lessons.course.exercises.loops import Bench
-from amp_lessons.course.exercises.report.results import SideBySide
 
 # gradients with norms from 1 to 4, where a threshold other than max_norm shows; then norms around max_norm
 _PROBLEMS = (
@@ -21,7 +19,7 @@ _PROBLEMS = (
 )
 
 
-def judge(worker: Worker, draw: torch.Generator) -> Iterator[Finding | SideBySide]:
+def judge(worker: bed.Worker, draw: torch.Generator) -> Iterator[bed.Said]:
     """Let the loop train on several problems whose gradients must be clipped."""
     bench = Bench(train_with_clipping, _PROBLEMS, ("max_norm",), applied="true gradient, clipped to max_norm")
     return bench.judge(worker, draw)

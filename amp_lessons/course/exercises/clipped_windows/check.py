@@ -7,19 +7,17 @@ from dataclasses import replace
 
 import torch
 
-from amp_lessons._base.worker.client import Worker
-from amp_lessons.audit.findings import Finding
+from amp_lessons.course.exercises import bed
 from amp_lessons.course.exercises.accumulate_gradients.check import PROBLEMS
 from amp_lessons.course.exercises.clipped_windows.solution import train
 from amp_lessons.course.exercises.loops import Bench
-from amp_lessons.course.exercises.report.results import SideBySide
 
 _NEVER = 1e6  # above every norm, scaled or not: what is wrong with a window shows before what is clipped
 _CLIPPED = tuple(replace(problem, max_norm=0.03) for problem in PROBLEMS)
 _UNCLIPPED = tuple(replace(each, max_norm=_NEVER) for each in PROBLEMS if each.dtype == torch.float16)
 
 
-def judge(worker: Worker, draw: torch.Generator) -> Iterator[Finding | SideBySide]:
+def judge(worker: bed.Worker, draw: torch.Generator) -> Iterator[bed.Said]:
     """Let the loop train on several problems in windows of batches, without a limit for the norm and with."""
     fields = "accumulation_steps", "max_norm"
     applied = "true gradient of its window, clipped to max_norm"

@@ -9,12 +9,9 @@ from itertools import chain
 import torch
 from torch import Tensor
 
-from amp_lessons._base.worker.client import Worker
 from amp_lessons.audit import rules
 from amp_lessons.audit.findings import Finding, failed, passed
-from amp_lessons.course.exercises import loops, ranks
-from amp_lessons.course.exercises.attempt import require_none
-from amp_lessons.course.exercises.bed import as_raised, described, function
+from amp_lessons.course.exercises import bed, loops, ranks
 from amp_lessons.course.exercises.ddp_step import rank_there
 from amp_lessons.course.exercises.loop_runs import Problem, Run, Window
 from amp_lessons.course.exercises.report import common_findings
@@ -32,9 +29,9 @@ _PROBLEMS = _TINY, _BFLOAT16, _POISONED
 _ONCE = "scaler.step", "unscale_"  # per window
 
 
-def judge(worker: Worker, draw: torch.Generator) -> Iterator[Finding]:
+def judge(worker: bed.Worker, draw: torch.Generator) -> Iterator[Finding]:
     """Train on several problems, each rank with data and first weights of its own."""
-    function(worker, "ddp_train", *[None] * 5, accumulation_steps=None, dtype=None)
+    bed.function(worker, "ddp_train", *[None] * 5, accumulation_steps=None, dtype=None)
     shift = int(torch.randint(2**30, (), generator=draw))
     problems = [_of_ranks(each, shift + 200 * number) for number, each in enumerate(_PROBLEMS)]
     given = [[each.given(("accumulation_steps",), {}) for each in of_ranks] for of_ranks in problems]
@@ -42,12 +39,12 @@ def judge(worker: Worker, draw: torch.Generator) -> Iterator[Finding]:
     first, *_ = seen
     if first["left"] is not None:  # its loop has raised, and the others' only because of that
         last = first["told"][-1]
-        require_none(_of_one_rank(Run(problems[len(first["told"]) - 1][first["rank"]], last)))
+        bed.require_none(_of_one_rank(Run(problems[len(first["told"]) - 1][first["rank"]], last)))
     for number, of_ranks in enumerate(problems):
         runs = [Run(problem, each["told"][number]) for problem, each in zip(of_ranks, seen, strict=True)]
         for run in runs:
-            require_none(_of_one_rank(run))
-        require_none(_together(runs))
+            bed.require_none(_of_one_rank(run))
+        bed.require_none(_together(runs))
     yield passed("weights_shared", "both ranks had the same weights, bit for bit, before and after each step")
     yield passed("one_reduction", "gradients were sent once per window, in fp32")
     yield passed("updates_of_all", "every update is plain SGD on the mean over all samples of all ranks")
@@ -64,7 +61,7 @@ def _of_ranks(problem: Problem, shift: int) -> list[Problem]:
 
 def _of_one_rank(run: Run) -> Iterator[Finding]:
     """Find what no loop may do, another dtype than asked for, a loss not scaled, and batches left out."""
-    text = as_raised(run.told["raised"]).text if run.told["raised"] else ""
+    text = bed.as_raised(run.told["raised"]).text if run.told["raised"] else ""
     last = [entry.called(each, directly=True) for entry in run.seen[-1:] for each in _ONCE]
     twice = any(len(calls) > 1 for calls in last)
     if "already been called" in text and "since the last update" in text and not twice:
@@ -185,7 +182,7 @@ def _histories(runs: list[Run]) -> Iterator[Finding]:
         floats = isinstance(history, list) and all(isinstance(each, float) for each in history)
         if not floats or len(history) != epochs:
             expected, hint = f"a list of {epochs} floats was", "append one .item() per epoch, and return it"
-            yield common_findings.wrong_return_type(expected, described(history), hint)
+            yield common_findings.wrong_return_type(expected, bed.described(history), hint)
         seen = torch.tensor(history).double()
         if not torch.allclose(seen, wanted, rtol=_CLOSE, atol=0.0):
             alone = torch.allclose(seen, own, rtol=_CLOSE, atol=0.0)

@@ -9,10 +9,8 @@ from typing import Any, NoReturn
 
 import torch
 
-from amp_lessons._base.worker.client import Worker
 from amp_lessons.audit.findings import Finding, passed
-from amp_lessons.course.exercises.attempt import reject
-from amp_lessons.course.exercises.bed import described, function
+from amp_lessons.course.exercises import bed
 from amp_lessons.course.exercises.report.common_findings import float_in, number_in, remark_on_type
 
 _FORMATS = {  # how many bits exponent and mantissa have; what the first asks is asked for what it is
@@ -27,9 +25,9 @@ _FORMATS = {  # how many bits exponent and mantissa have; what the first asks is
 _CODES_PER_FORMAT = 500
 
 
-def judge(worker: Worker, draw: torch.Generator) -> Iterator[Finding]:
+def judge(worker: bed.Worker, draw: torch.Generator) -> Iterator[Finding]:
     """Ask for the values of many codes, format by format, and hold them against exact arithmetic."""
-    decode_bits = function(worker, "decode_bits", 0, 5, 10)
+    decode_bits = bed.function(worker, "decode_bits", 0, 5, 10)
     remarks: list[Finding] = []
     for name in _FORMATS:
         asked = codes(name, draw)
@@ -131,8 +129,8 @@ def _number(code: Code, returned: Any) -> float:
     """Return the number in what was returned for a code; reject what is none, or none that a float can be."""
     value = float_in(returned)
     if value is None or (math.isinf(value) and number_in(returned) != value):
-        message = f"{code} returned {described(returned)}, which is no float"
-        reject("wrong_return_type", message, "compute with floats, as in 2.0 ** (exponent - bias)")
+        message = f"{code} returned {bed.described(returned)}, which is no float"
+        bed.reject("wrong_return_type", message, "compute with floats, as in 2.0 ** (exponent - bias)")
     return value
 
 
@@ -145,24 +143,24 @@ def _reject(wrong: Code, values: dict[Code, float]) -> NoReturn:
     constant = all(_same(values[each], factor * each.value()) for each in alike)
     if kind == "a normal number" and constant and math.frexp(factor)[0] == 0.5:
         hint = "the bias is 2 ** (exponent_bits - 1) - 1, that is 15 for fp16"
-        reject("bias", f"{message}: every normal number is {factor:g} times the right value", hint)
+        bed.reject("bias", f"{message}: every normal number is {factor:g} times the right value", hint)
     if kind == "a normal number" and all(_same(values[each], each.value(hidden=0)) for each in alike):
         hint = "a normal number has a hidden 1 before the mantissa: 1 + mantissa / 2**mantissa_bits"
-        reject("hidden_bit", f"{message}: the hidden 1 is missing", hint)
+        bed.reject("hidden_bit", f"{message}: the hidden 1 is missing", hint)
     if kind == "a subnormal number" and constant and factor in (0.5, 2.0):
         hint = "the exponent of a subnormal is 1 - bias, not 0 - bias"
-        reject("subnormal_exponent", f"{message}: off by a factor of two", hint)
+        bed.reject("subnormal_exponent", f"{message}: off by a factor of two", hint)
     if wrong.format != next(iter(_FORMATS)):
         hint = (
             "derive bias, masks and largest exponent from exponent_bits and mantissa_bits, for E4M3 too, and "
             "compute with Python's floats, which hold 64 bits: torch.tensor rounds them to fp32, and in fp64 "
             "a significand not yet divided by 2**mantissa_bits overflows"
         )
-        reject("one_format_only", f"{message}; fp16 came out right", hint)
+        bed.reject("one_format_only", f"{message}; fp16 came out right", hint)
     if kind in ("a normal number", "a negative number") and value == -right:
         hint = "the highest bit, above all of exponent and mantissa, is the sign: 1 means negative"
-        reject("sign", f"{message}: only the sign is wrong", hint)
+        bed.reject("sign", f"{message}: only the sign is wrong", hint)
     # a zero that is not zero: a hidden 1 was added to an exponent field of 0, and no sign is wrong yet
     added = kind == "a zero" and value != 0
     code, hint = _BY_KIND["a subnormal number" if added else kind]
-    reject(code, message, hint)
+    bed.reject(code, message, hint)

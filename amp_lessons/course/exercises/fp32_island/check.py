@@ -8,10 +8,8 @@ from dataclasses import replace
 import torch
 from torch import Tensor
 
-from amp_lessons._base.worker.client import Worker
 from amp_lessons.audit.findings import Finding, failed, note, passed
-from amp_lessons.course.exercises.attempt import require_none
-from amp_lessons.course.exercises.bed import LearnersFunction, as_raised, described, function, said_of
+from amp_lessons.course.exercises import bed
 from amp_lessons.course.exercises.fp32_island import island_there
 from amp_lessons.course.exercises.fp32_island.island_there import Place
 from amp_lessons.course.exercises.report.common_findings import (
@@ -39,15 +37,15 @@ _WHAT_GOES_WRONG = {
 }
 
 
-def judge(worker: Worker, draw: torch.Generator) -> Iterator[Finding]:
+def judge(worker: bed.Worker, draw: torch.Generator) -> Iterator[Finding]:
     """Run forward under autocast in fp16, in bf16, and without; see in which dtype each part ran."""
-    forward = function(worker, "forward", None, None)
+    forward = bed.function(worker, "forward", None, None)
     model = seeded(island_there.Energy, int(torch.randint(2**30, (), generator=draw)))
     inputs = torch.randn(6, 8, generator=draw).mul(150.0)
     passes = []
     for dtype in (torch.float16, torch.bfloat16, torch.float32):
         passes.append(Pass(forward, model, inputs, dtype))
-        require_none(_mistakes(passes[-1]))
+        bed.require_none(_mistakes(passes[-1]))
     effect_of_cuda = ""
     if any(each.asked["cuda"] for each in passes):
         alone = Pass(forward, model, inputs, torch.bfloat16, watched=False)
@@ -72,7 +70,7 @@ class Pass:
 
     def __init__(
         self,
-        forward: LearnersFunction,
+        forward: bed.LearnersFunction,
         model: island_there.Energy,
         given: Tensor,
         dtype: torch.dtype,
@@ -93,7 +91,7 @@ class Pass:
 def _effect_of_cuda(watched: Pass, alone: Pass) -> str:
     """Say what a forward that names "cuda" does without a GPU; nothing, if that is right too."""
     if alone.told["raised"] is not None:
-        return f"it raises {as_raised(alone.told['raised']).kinds[0]}"
+        return f"it raises {bed.as_raised(alone.told['raised']).kinds[0]}"
     same = torch.equal(watched.output, alone.output)
     return "" if same else "it switches nothing off, and normalise would run in 16 bits"
 
@@ -111,8 +109,8 @@ def _mistakes(done: Pass) -> Iterator[Finding]:
             "make a copy, on a module they work in place",
         )
     if done.told["raised"] is not None:
-        raised = as_raised(done.told["raised"])
-        said = said_of(raised, done.when)
+        raised = bed.as_raised(done.told["raised"])
+        said = bed.said_of(raised, done.when)
         yield replace(said, hint=_ONLY_NORMALISE) if "same dtype" in raised.text else said
     if not torch.equal(done.left, done.given):
         yield inputs_changed("the numbers in x", "make new tensors")
@@ -121,7 +119,7 @@ def _mistakes(done: Pass) -> Iterator[Finding]:
         message = f"after forward autocast is {'on' if left_on else 'off'} for the rest of the model"
         yield failed("autocast_left", message, "use a with statement")
     if not isinstance(done.output, Tensor) or done.output.shape != (6, 4):
-        yield wrong_return_type("a tensor of shape (6, 4) was", described(done.output), _FORWARD)
+        yield wrong_return_type("a tensor of shape (6, 4) was", bed.described(done.output), _FORWARD)
     for layer in ("body", "head"):
         yield from _of_layer(done, layer)
     for place in done.normalise if done.under_autocast else ():
@@ -190,12 +188,10 @@ def _what_island(islands: list[Place], off: str) -> Finding:
 def _remarks(passes: list[Pass], islands: list[Place]) -> Iterator[Finding]:
     """Remark on autocast in a dtype that the CPU's refuses, and on fp64."""
     for dtype in dict.fromkeys(dtype for done in passes for dtype in done.refused):
-        yield note(
-            "unsupported_autocast",
-            f"autocast was asked for in {dtype_name(dtype)}, {_CPU_REFUSES}, which is all that is needed "
-            "here",
-            "say what you mean: torch.autocast(x.device.type, enabled=False)",
-        )
+        said = f"autocast was asked for in {dtype_name(dtype)}, {_CPU_REFUSES}, which is all that is needed "
+        said += "here"
+        hint = "say what you mean: torch.autocast(x.device.type, enabled=False)"
+        yield note("unsupported_autocast", said, hint)
     if any(dtype == torch.float64 for dtype, _ in islands):
         yield note(
             "wider_than_needed",

@@ -11,16 +11,8 @@ from typing import Any, NoReturn
 import torch
 from torch import Tensor
 
-from amp_lessons._base.worker.client import Worker
 from amp_lessons.audit.findings import Finding, failed, passed
-from amp_lessons.course.exercises.attempt import Rejected, reject, require_none
-from amp_lessons.course.exercises.bed import (
-    LearnersFunction,
-    function,
-    require_not_raised,
-    require_tensor,
-    require_unchanged,
-)
+from amp_lessons.course.exercises import bed
 from amp_lessons.course.exercises.fp8_linear import linear_there
 from amp_lessons.course.exercises.small_formats import mistakes
 from amp_lessons.course.exercises.small_formats.watching_there import BEHAVIOURS, FORMAT_OF
@@ -34,9 +26,9 @@ _PRODUCTS: dict[str, tuple[str, str, Callable[[Tensor, Tensor], Tensor]]] = {
 }
 
 
-def judge(worker: Worker, draw: torch.Generator) -> Iterator[Finding]:
+def judge(worker: bed.Worker, draw: torch.Generator) -> Iterator[Finding]:
     """Run forward and backward by either behaviour of PyTorch's cast; the first wrong number decides."""
-    fp8_linear = function(worker, "fp8_linear", torch.zeros(1, 1), torch.zeros(1, 1))
+    fp8_linear = bed.function(worker, "fp8_linear", torch.zeros(1, 1), torch.zeros(1, 1))
     tried = cases(draw)
     for behaviour, whose in BEHAVIOURS.items():
         for case in tried:
@@ -102,24 +94,23 @@ def _with(numbers: Tensor, value: float) -> Tensor:
 # --- one run: its form, its casts, its three results
 
 
-def _judge_run(fp8_linear: LearnersFunction, case: ProductsCase, behaviour: str, what: str) -> None:
+def _judge_run(fp8_linear: bed.LearnersFunction, case: ProductsCase, behaviour: str, what: str) -> None:
     x, weight, there = case.x.clone(), case.weight.clone(), f"{linear_there.__name__}:run"
-    ran, _ = fp8_linear.called_by(
-        there, x, weight, case.gradient.clone(), about=f"forward, {what}", extra=(behaviour,)
-    )
+    given = x, weight, case.gradient.clone()
+    ran, _ = fp8_linear.called_by(there, *given, about=f"forward, {what}", extra=(behaviour,))
     output, shape = ran["results"][0], (case.x.shape[0], case.weight.shape[0])
     hint = "end with .to(x.dtype); weight has one row per output"
-    require_tensor(output, case.x.dtype, shape, what, hint)
+    bed.require_tensor(output, case.x.dtype, shape, what, hint)
     hint = "compute with new tensors: x / scale"
-    require_unchanged((x, weight), (case.x, case.weight), "x and weight", hint)
+    bed.require_unchanged((x, weight), (case.x, case.weight), "x and weight", hint)
     operands = {name: getattr(case, name).double() for name in _WANTED}
     casts = _casts(ran, operands, what) if case.ordinary else None
     for name, result in zip(_PRODUCTS, ran["results"], strict=True):
-        require_not_raised(None if name == "the output" else ran["raised"], f"backward, {what}")
+        bed.require_not_raised(None if name == "the output" else ran["raised"], f"backward, {what}")
         if not isinstance(result, Tensor):
             said = f"{what}, no gradient reaches {name.split()[-1]}: training would leave it as it is"
             hint = "backward returns a gradient per argument of forward; detach() and no_grad() cut the graph"
-            reject("gradient_not_flowing", said, hint)
+            bed.reject("gradient_not_flowing", said, hint)
         if casts is None:
             _require_corner(result, name, operands, what)
         else:
@@ -132,11 +123,11 @@ def _require_corner(seen: Tensor, name: str, operands: Mapping[str, Tensor], wha
     wanted = formula(operands[left], operands[right])
     finite = bool(seen.isfinite().all())
     if finite and not wanted.isfinite().all():
-        raise Rejected(mistakes.inf_hidden(what, f"{name} is finite"))
+        raise bed.Rejected(mistakes.inf_hidden(what, f"{name} is finite"))
     if wanted.isfinite().all() and not _roughly(seen, wanted):
         if operands["x"].any() and operands["gradient"].any():
             _reject_product(seen, wanted, f"{name}, {what}")
-        raise Rejected(mistakes.zero_amax(what, f"{name} is not {'zero' if finite else 'finite'}"))
+        raise bed.Rejected(mistakes.zero_amax(what, f"{name} is not {'zero' if finite else 'finite'}"))
 
 
 def _roughly(seen: Tensor, wanted: Tensor) -> bool:
@@ -177,7 +168,7 @@ def _casts(ran: Mapping[str, Any], operands: Mapping[str, Tensor], what: str) ->
         for source, dtype in ran[where]:
             read = [_cast(source, dtype, name, matrix) for name, matrix in operands.items()]
             cast = next(filter(None, read), None)
-            require_none(_mistakes(source, dtype, cast, casts, f"{where}, {what}"))
+            bed.require_none(_mistakes(source, dtype, cast, casts, f"{where}, {what}"))
             casts += [cast] if cast else []
     return casts
 
@@ -216,7 +207,7 @@ def _require_product(
     """Reject what is no product of these casts, by the mistake that makes the same numbers, if one does."""
     left, right, formula = _PRODUCTS[result]
     of = {name: [cast for cast in casts if cast.name == name] for name in operands}
-    require_none(_not_cast(name, what) for name in (left, right) if not of[name])
+    bed.require_none(_not_cast(name, what) for name in (left, right) if not of[name])
     pairs = list(product(of[left], of[right]))
 
     def close(a: Tensor, b: Tensor) -> bool:
@@ -227,10 +218,10 @@ def _require_product(
 
     if not any(close(a.stands_for, b.stands_for) for a, b in pairs):
         for a, b in pairs:
-            require_none(
+            bed.require_none(
                 _not_cast(a.name, what) for each in (b.stands_for, b.matrix) if close(a.matrix, each)
             )
-            require_none(_not_cast(b.name, what) for _ in range(close(a.stands_for, b.matrix)))
+            bed.require_none(_not_cast(b.name, what) for _ in range(close(a.stands_for, b.matrix)))
         _reject_product(seen, formula(pairs[0][0].stands_for, pairs[0][1].stands_for), what)
 
 
@@ -249,4 +240,4 @@ def _reject_product(seen: Tensor, wanted: Tensor, what: str) -> NoReturn:
     if rest < 1e-4 * abs(constant):
         code, how = "not_unscaled", f"{constant:.3g} times"
     hint = "multiply the 8-bit values in fp32, then by the scales of these two operands, and by nothing else"
-    reject(code, f"{what}: the result is {how} the product of what was cast", hint)
+    bed.reject(code, f"{what}: the result is {how} the product of what was cast", hint)

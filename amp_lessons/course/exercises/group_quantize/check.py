@@ -9,17 +9,8 @@ import torch
 from torch import Tensor
 from torch.nn.functional import pad
 
-from amp_lessons._base.worker.client import Worker
 from amp_lessons.audit.findings import Finding, failed, passed
-from amp_lessons.course.exercises.attempt import Rejected, reject, require_none
-from amp_lessons.course.exercises.bed import (
-    LearnersFunction,
-    function,
-    reject_type,
-    require_tensor,
-    require_unchanged,
-    said_of,
-)
+from amp_lessons.course.exercises import bed
 from amp_lessons.course.exercises.small_formats import mistakes
 from amp_lessons.formats.dtypes import dtype_name
 
@@ -75,39 +66,39 @@ def cases(draw: torch.Generator) -> Iterator[GroupCase]:
 # --- the check
 
 
-def judge(worker: Worker, draw: torch.Generator) -> Iterator[Finding]:
+def judge(worker: bed.Worker, draw: torch.Generator) -> Iterator[Finding]:
     """Have matrices quantised; codes that do not stand for the weights are rejected by what leads there."""
-    group_quantize = function(worker, "group_quantize", torch.zeros(2, 4), 2)
+    group_quantize = bed.function(worker, "group_quantize", torch.zeros(2, 4), 2)
     for case in cases(draw):
         codes, scales = _answer(group_quantize, case)
-        require_none(_mistakes(codes, scales, case))
+        bed.require_none(_mistakes(codes, scales, case))
     for value in (torch.inf, torch.nan):
         weight = torch.randn(4, 64, generator=draw)
         weight[1, 40] = value
         raised = group_quantize.exception(weight, 32)
         if raised is None:
             said = f"a matrix with {value} was quantised: no code stands for it, and nobody will see it again"
-            reject("not_finite_quantised", said, "raise ValueError unless weight.isfinite().all()")
+            bed.reject("not_finite_quantised", said, "raise ValueError unless weight.isfinite().all()")
         if "ValueError" not in raised.kinds:
-            raise Rejected(said_of(raised, f"for weights with {value}, where ValueError was asked"))
+            raise bed.Rejected(bed.said_of(raised, f"for weights with {value}, where ValueError was asked"))
     yield passed("half_a_scale", "codes · scales are the weights, to half of a scale")
     yield passed("scale_per_group", "each group along the inputs has the scale of its own largest magnitude")
     yield passed("not_finite_refused", "weights that are inf or NaN are refused")
 
 
-def _answer(group_quantize: LearnersFunction, case: GroupCase) -> tuple[Tensor, Tensor]:
+def _answer(group_quantize: bed.LearnersFunction, case: GroupCase) -> tuple[Tensor, Tensor]:
     """Return codes (out, in) and scales (out, groups) in fp64, of the types that were asked for."""
     weight = case.weight.clone()
     returned = group_quantize(weight, case.group_size, about=case.what)
-    require_unchanged([weight], [case.weight], "the weights", "compute with a new tensor")
+    bed.require_unchanged([weight], [case.weight], "the weights", "compute with a new tensor")
     rows, columns = weight.shape
     hint = "codes are int8, scales bf16: pad the inputs to whole groups, reshape to (out, groups, size), and "
     hint += "cut off the padding"
     if not isinstance(returned, tuple | list) or len(returned) != 2:
-        reject_type("a pair of codes and scales was", returned, hint, case.what)
+        bed.reject_type("a pair of codes and scales was", returned, hint, case.what)
     groups = -(-columns // case.group_size)
-    codes = require_tensor(returned[0], torch.int8, (rows, columns), f"as codes {case.what}", hint)
-    scales = require_tensor(returned[1], torch.bfloat16, (rows, groups), f"as scales {case.what}", hint)
+    codes = bed.require_tensor(returned[0], torch.int8, (rows, columns), f"as codes {case.what}", hint)
+    scales = bed.require_tensor(returned[1], torch.bfloat16, (rows, groups), f"as scales {case.what}", hint)
     return codes.double(), scales.double()
 
 
@@ -130,10 +121,8 @@ def _mistakes(codes: Tensor, scales: Tensor, case: GroupCase) -> Iterator[Findin
         said = f"{what}: a scale is {seen:g}, of a group up to {float(amax.max()):.3g}"
         hint = "compute amax / 7 in fp32 and round it to bf16, which has the range of fp32; fp16 has not"
         yield failed("group_scale_lost", said, hint)
-    off, lands_at = (
-        float((case.in_groups(codes) - quotients).abs().max()),
-        float((amax / scales)[amax > 0].min()),
-    )
+    off = float((case.in_groups(codes) - quotients).abs().max())
+    lands_at = float((amax / scales)[amax > 0].min())
     if off <= _HALF_A_STEP and lands_at >= _LANDS_FROM:
         return
     wrong = ((scales * 7 / amax) - 1).abs().nan_to_num(0.0) * (amax > 0)  # where a group is not of zeros

@@ -9,23 +9,21 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from amp_lessons._base.worker.client import Worker
 from amp_lessons.audit.findings import Finding, passed
 from amp_lessons.audit.rules import dtypes, numbers
-from amp_lessons.course.exercises.attempt import Rejected, reject
-from amp_lessons.course.exercises.bed import LearnersFunction, function, require_tensor, require_unchanged
+from amp_lessons.course.exercises import bed
 from amp_lessons.course.exercises.patients.products import products_elsewhere
 from amp_lessons.course.exercises.report import common_findings
 from amp_lessons.formats.dtypes import dtype_name
 
-_THERE = "amp_lessons.course.exercises.heal_fatal_batch.attention_there:attend"
+_THERE = "amp_lessons.course.exercises.bed_there:call_with_gradients"
 _TOLERANCES = {torch.float16: 1e-2, torch.bfloat16: 6e-2, torch.float32: 1e-4}
 _FAINT, _NAN = "two allowed keys far below the others", "a query of NaN"
 
 
-def judge(worker: Worker, draw: torch.Generator) -> Iterator[Finding]:
+def judge(worker: bed.Worker, draw: torch.Generator) -> Iterator[Finding]:
     """Attend with masks of all kinds, and follow the gradients back."""
-    attend = function(worker, "attend_fatal_batch", None, None, None, None)
+    attend = bed.function(worker, "attend_fatal_batch", None, None, None, None)
     for case in _cases(draw):
         result, gradients = _result(attend, case)
         if case.about != _NAN:
@@ -33,12 +31,11 @@ def judge(worker: Worker, draw: torch.Generator) -> Iterator[Finding]:
             _require_values(result, case)
             _require_gradients(gradients, case)
         elif result[0, 0, 0].isfinite().any():
-            raise Rejected(dtypes.nan_hidden(f"what depends on it ({case.what})"))
+            raise bed.Rejected(dtypes.nan_hidden(f"what depends on it ({case.what})"))
     yield passed("mask", "a key that is not allowed has no weight, however faint the allowed ones are")
     yield passed("empty_rows", "a query without a key gives zeros, and good gradients")
-    yield passed(
-        "small", "the matrix products ran in the dtype of the inputs, and NaN that goes in comes out"
-    )
+    said = "the matrix products ran in the dtype of the inputs, and NaN that goes in comes out"
+    yield passed("small", said)
 
 
 # --- queries, keys and values to attend with, under masks from plain to empty
@@ -123,17 +120,17 @@ def _weights(case: MaskCase) -> Tensor:
     return torch.linspace(-1, 1, case.given[0].numel()).reshape(case.given[0].shape)
 
 
-def _result(attend: LearnersFunction, case: MaskCase) -> tuple[Tensor, Any]:
+def _result(attend: bed.LearnersFunction, case: MaskCase) -> tuple[Tensor, Any]:
     """Return what comes of a case, and the gradients of its weighted sum, None where it has no graph."""
     given = *case.given, case.allowed
     inputs = [each.clone() for each in given]
     told, _ = attend.called_by(_THERE, *inputs, about=case.what, extra=(_weights(case),))
-    require_unchanged(inputs, given, "queries, keys, values or the mask", "compute with new tensors")
+    bed.require_unchanged(inputs, given, "queries, keys, values or the mask", "compute with new tensors")
     result, queries = told["returned"], case.given[0]
     hint = "return weights @ values, with weights in the dtype of values"
-    result = require_tensor(result, queries.dtype, queries.shape, case.what, hint)
+    result = bed.require_tensor(result, queries.dtype, queries.shape, case.what, hint)
     if mistake := products_elsewhere(told["products"], queries.dtype, f"{case.what}, matrix products"):
-        raise Rejected(mistake)
+        raise bed.Rejected(mistake)
     return result, told["gradients"]
 
 
@@ -142,11 +139,13 @@ def _require_empty_rows(result: Tensor, case: MaskCase) -> None:
     if rows.isnan().any():
         seen = f"{case.what}, a query that may see no key gives NaN"
         how = "softmax of nothing but -inf, as -1e9 is in fp16, subtracts -inf from -inf, which is NaN"
-        raise Rejected(numbers.masked_row_nan(seen, f"{how}; so is 0 / 0, of weights that add up to zero"))
+        raise bed.Rejected(
+            numbers.masked_row_nan(seen, f"{how}; so is 0 / 0, of weights that add up to zero")
+        )
     if rows.any():
         seen = f"{case.what}, a query that may see no key gives {float(rows.abs().max()):.2g}, not zeros"
         hint = "take the weight of hidden keys away after softmax as well, whatever was put in before it"
-        raise Rejected(numbers.masked_row_not_zero(seen, hint))
+        raise bed.Rejected(numbers.masked_row_not_zero(seen, hint))
 
 
 def _require_values(result: Tensor, case: MaskCase) -> None:
@@ -162,10 +161,10 @@ def _require_values(result: Tensor, case: MaskCase) -> None:
         said += ", or exponentials of them all were 0" * (case.about == _FAINT)
         hint = "take the lowest number of the scores' dtype, torch.finfo(dtype).min, or -inf with care, and "
         hint += "subtract each row's largest score before an exponential, as softmax does"
-        reject("mask_leaks", said, hint)
+        bed.reject("mask_leaks", said, hint)
     hint = "put the lowest number of the scores' dtype in the place of hidden scores, and leave the others "
     hint += "as they are: what is added or multiplied may overflow, what is clamped makes scores alike"
-    reject("wrong_attention", said, hint)
+    bed.reject("wrong_attention", said, hint)
 
 
 def _require_gradients(found: Any, case: MaskCase) -> None:
@@ -174,11 +173,11 @@ def _require_gradients(found: Any, case: MaskCase) -> None:
     names = "queries", "keys", "values"
     cut = [name for name, each in zip(names, found or (), strict=False) if each is None]
     if found is None or cut:
-        raise Rejected(common_findings.gradients_cut_off(case.what, " and ".join(cut)))
+        raise bed.Rejected(common_findings.gradients_cut_off(case.what, " and ".join(cut)))
     if not all(gradient.isfinite().all() for gradient in found):
         said = f"{case.what}, the result is right, gradients are not finite: backward meets inf or NaN"
         hint = "see to it that no NaN arises, instead of replacing it afterwards: zero times NaN is NaN"
-        reject("masked_row_gradient", said, hint)
+        bed.reject("masked_row_gradient", said, hint)
     if not all(case.near(seen, wanted, 5.0) for seen, wanted in zip(found, right, strict=True)):
         what = f"{case.what}, the result is right, and its gradients are not"
-        reject("attention_gradients", what, "leave out detach, .data and no_grad")
+        bed.reject("attention_gradients", what, "leave out detach, .data and no_grad")

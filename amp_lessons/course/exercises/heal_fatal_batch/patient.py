@@ -9,8 +9,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from amp_lessons.course.exercises.patients.case import Case, Curve, Observed, names, pieces
-from amp_lessons.course.material.data import LabelledImages, batches, digits
+from amp_lessons.course.exercises.patients.case import Case, Curve, Observed
+from amp_lessons.course.exercises.patients.digits import first_digits, trained
 from amp_lessons.course.material.models import CLASSES, seeded
 
 _IMAGES, _BATCH, _LR = 960, 32, 0.5
@@ -22,22 +22,14 @@ _NAN = "fraction of the weights that are NaN"
 
 def observe(attend: Callable[..., Any], seed: int) -> Observed:
     """Train on the digits, read as texts of eight rows: blank ones are padding, and two texts have no ink."""
-    data = digits().train
-    some = LabelledImages(data.images[:_IMAGES], data.labels[:_IMAGES])
-    loader = batches(some, _BATCH, seed=seed, device=DEVICE)
+    loader = first_digits(_IMAGES, _BATCH, seed, DEVICE)
     for images, _ in loader[_EMPTY_FROM + seed % 4 :: 8]:
         images[3] = 0
     model = seeded(lambda: _Reader(attend), seed).to(DEVICE)
     optimizer = torch.optim.SGD(model.parameters(), lr=_LR)
-    losses = []
-    for images, labels in loader:
-        loss = F.cross_entropy(model(images), labels)
-        optimizer.zero_grad()
-        loss.backward()
-        optimizer.step()
-        losses.append(loss.item())
+    losses = trained(loader, lambda images, labels: F.cross_entropy(model(images), labels), optimizer)
     weights = torch.cat([each.detach().reshape(-1) for each in model.parameters()])
-    return Observed((Curve("loss", "batch", tuple(losses)),), {_NAN: float(weights.isnan().float().mean())})
+    return Observed((Curve("loss", "batch", losses),), {_NAN: float(weights.isnan().float().mean())})
 
 
 class _Reader(nn.Module):
@@ -64,19 +56,4 @@ def shows(seen: Observed) -> bool:
     return bool(5 < count < len(losses) and good[:count].all() and falls)
 
 
-CASE = Case.beside(
-    __file__,
-    observe=observe,
-    shows=shows,
-    choices=(
-        pieces(
-            ("queries @ keys.transpose(-2, -1) / keys.shape[-1] ** 0.5",),
-            ("queries @ keys.mT / keys.shape[-1] ** 0.5",),
-            ("(queries / keys.shape[-1] ** 0.5) @ keys.transpose(-2, -1)",),
-        ),
-        pieces(("softmax(dim=-1)",), ("softmax(-1)",)),
-        names("scores", "logits", "energy"),
-        names("weights", "attention", "shares"),
-        names("queries, keys, values", "q, k, v", "query, key, value"),
-    ),
-)
+CASE = Case.beside(__file__, observe=observe, shows=shows)

@@ -9,12 +9,10 @@ from typing import Any, NoReturn
 import torch
 from torch import Tensor
 
-from amp_lessons._base.worker.client import Worker
 from amp_lessons.audit.findings import Finding, passed
 from amp_lessons.audit.rules.dtypes import nan_hidden
 from amp_lessons.audit.rules.numbers import eps_vanishes
-from amp_lessons.course.exercises.attempt import Rejected, reject
-from amp_lessons.course.exercises.bed import function, require_tensor, require_unchanged
+from amp_lessons.course.exercises import bed
 from amp_lessons.course.exercises.report import common_findings
 from amp_lessons.formats.dtypes import dtype_name
 
@@ -24,9 +22,9 @@ _FAINT, _BRIGHT, _NAN, _ONE = "faint rows", "bright rows", "rows with one NaN", 
 _WITH_GRADIENTS = "amp_lessons.course.exercises.bed_there:call_with_gradients"
 
 
-def judge(worker: Worker, draw: torch.Generator) -> Iterator[Finding]:
+def judge(worker: bed.Worker, draw: torch.Generator) -> Iterator[Finding]:
     """Normalise rows of every size in each dtype, and follow the gradients back through blank ones."""
-    normalise = function(worker, "normalise_first_batch", torch.ones(1, 2), 1e-8)
+    normalise = bed.function(worker, "normalise_first_batch", torch.ones(1, 2), 1e-8)
     cases = list(_cases(draw))
     for case in cases:
         x = case.x.clone()
@@ -91,15 +89,15 @@ def _normalised(x: Tensor, eps: float | Tensor) -> Tensor:
 
 
 def _required(result: Any, given: Tensor, case: RowsCase) -> Tensor:
-    require_unchanged([given], [case.x], "the numbers of x", "compute with new tensors")
+    bed.require_unchanged([given], [case.x], "the numbers of x", "compute with new tensors")
     hint = "what is computed in fp32 in between is cast back to x.dtype at the end"
-    return require_tensor(result, case.x.dtype, case.x.shape, f"for {case.what}", hint)
+    return bed.require_tensor(result, case.x.dtype, case.x.shape, f"for {case.what}", hint)
 
 
 def _require_values(seen: Tensor, case: RowsCase) -> None:
     if case.about == _NAN:
         if seen[1].isfinite().any():
-            raise Rejected(nan_hidden(f"its row ({case.what})"))
+            raise bed.Rejected(nan_hidden(f"its row ({case.what})"))
     elif (wrong := case.off(seen, _normalised(case.x.double(), case.eps))).any():
         _reject(seen[wrong].double(), case.x[wrong].double(), case)
 
@@ -113,9 +111,10 @@ def _reject(seen: Tensor, x: Tensor, case: RowsCase) -> NoReturn:
     if case.x.dtype == torch.float32:
         used = ((x / seen).square() - x.square().mean(-1, keepdim=True)).median()
         if blank_is_nan:
-            reject("eps_not_added", f"{where}, a blank row gives NaN, and fp32 holds the eps given", formula)
+            said = f"{where}, a blank row gives NaN, and fp32 holds the eps given"
+            bed.reject("eps_not_added", said, formula)
         if case.about == _FAINT and not case.off(seen, _normalised(x, used)).any():
-            reject("eps_not_added", f"{where}, rows come out as if eps were {float(used):.2g}", formula)
+            bed.reject("eps_not_added", f"{where}, rows come out as if eps were {float(used):.2g}", formula)
     if blank_is_nan or (case.x.dtype == torch.float16 and case.about == _FAINT):
         lost = "a blank row gives NaN" if blank_is_nan else "rows are wrong, and in fp32 they are not"
         smallest = torch.finfo(case.x.dtype).smallest_normal * torch.finfo(case.x.dtype).eps
@@ -124,16 +123,18 @@ def _reject(seen: Tensor, x: Tensor, case: RowsCase) -> NoReturn:
         if case.eps < _LEAST_WITH_GRADIENTS:
             root = f"the root, {case.eps**0.5:g}, or its reciprocal, {case.eps**-0.5:g}"
             how = f"with eps=1e-08 it gives zeros, so what does not fit into {half} is {root}"
-        raise Rejected(eps_vanishes(f"{where}, {lost}", how, "square, add eps and divide in fp32; then cast"))
+        raise bed.Rejected(
+            eps_vanishes(f"{where}, {lost}", how, "square, add eps and divide in fp32; then cast")
+        )
     if case.about == _BRIGHT and not seen.abs().amax() > 0.5:
         how = f"squares of numbers above {torch.finfo(torch.float16).max ** 0.5:.0f} are inf in fp16"
-        reject("squares_overflow", f"{where}, rows are zeros or NaN: {how}", "square in fp32, too")
-    reject("wrong_normalisation", f"{where}, rows are off by {off:.2g}", formula)
+        bed.reject("squares_overflow", f"{where}, rows are zeros or NaN: {how}", "square in fp32, too")
+    bed.reject("wrong_normalisation", f"{where}, rows are off by {off:.2g}", formula)
 
 
 def _require_gradients(gradients: Any, weights: Tensor, case: RowsCase) -> None:
     if gradients is None or gradients[0] is None:
-        raise Rejected(common_findings.gradients_cut_off(f"for {case.what}"))
+        raise bed.Rejected(common_findings.gradients_cut_off(f"for {case.what}"))
     if case.about in (_FAINT, _ONE, _NAN) or case.eps < _LEAST_WITH_GRADIENTS:
         return  # a row's gradients all but cancel there, and what is left has no digits, or are no number
     wide = case.x.double().requires_grad_()
@@ -145,4 +146,4 @@ def _require_gradients(gradients: Any, weights: Tensor, case: RowsCase) -> None:
             seen = "not finite"
             hint = "see to it that no NaN arises, instead of replacing it afterwards: backward meets it too"
         what = f"for {case.what}, the result is right, and its gradients are {seen}"
-        reject("normalisation_gradients", what, hint)
+        bed.reject("normalisation_gradients", what, hint)

@@ -7,9 +7,10 @@ from typing import Any
 
 import torch
 import torch.nn.functional as F
+from torch import Tensor
 
-from amp_lessons.course.exercises.patients.case import Case, Curve, Observed, names, pieces
-from amp_lessons.course.material.data import LabelledImages, batches, digits
+from amp_lessons.course.exercises.patients.case import Case, Curve, Observed
+from amp_lessons.course.exercises.patients.digits import first_digits, trained
 from amp_lessons.course.material.models import digits_classifier
 from amp_lessons.devices import default_device
 
@@ -20,22 +21,19 @@ _NAN = "fraction of the normalised pixels that are NaN"
 
 def observe(normalise: Callable[..., Any], seed: int) -> Observed:
     """Train on the digits, each of whose eight columns of pixels is normalised in fp16 on its way in."""
-    data = digits().train
-    some = LabelledImages(data.images[:_IMAGES], data.labels[:_IMAGES])
-    loader = batches(some, _BATCH, seed=seed, device=default_device().type)
+    loader = first_digits(_IMAGES, _BATCH, seed, default_device().type)
     model = digits_classifier(32, seed=seed).to(default_device().type)
     optimizer = torch.optim.SGD(model.parameters(), lr=_LR)
-    losses, nan = [], []
-    for images, labels in loader:
+    nan: list[Tensor] = []
+
+    def loss_of(images: Tensor, labels: Tensor) -> Tensor:
         columns = images.reshape(-1, _PIXELS, _COLUMNS).mT.half()
         inputs = normalise(columns).float().flatten(1)
-        loss = F.cross_entropy(model(inputs), labels)
-        optimizer.zero_grad()
-        loss.backward()
-        optimizer.step()
-        losses.append(loss.item())
         nan.append(inputs.isnan().float().mean())
-    return Observed((Curve("loss", "batch", tuple(losses)),), {_NAN: float(torch.stack(nan).mean())})
+        return F.cross_entropy(model(inputs), labels)
+
+    losses = trained(loader, loss_of, optimizer)
+    return Observed((Curve("loss", "batch", losses),), {_NAN: float(torch.stack(nan).mean())})
 
 
 def shows(seen: Observed) -> bool:
@@ -43,18 +41,4 @@ def shows(seen: Observed) -> bool:
     return bool(torch.tensor(seen.curve("loss")).isnan().all())
 
 
-CASE = Case.beside(
-    __file__,
-    observe=observe,
-    shows=shows,
-    choices=(
-        pieces(
-            ("x / torch.sqrt(mean_square + eps)",),
-            ("x * torch.rsqrt(mean_square + eps)",),
-            ("x / (mean_square + eps).sqrt()",),
-        ),
-        pieces((".mean(dim=-1, keepdim=True)",), (".mean(-1, keepdim=True)",)),
-        names("mean_square", "power", "energy", "variance"),
-        names("scaled", "result", "normalised"),
-    ),
-)
+CASE = Case.beside(__file__, observe=observe, shows=shows)

@@ -11,14 +11,12 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from amp_lessons._base.worker.client import Worker
 from amp_lessons.audit import rules
-from amp_lessons.audit.findings import Finding, passed
-from amp_lessons.course.exercises.attempt import Rejected, reject
-from amp_lessons.course.exercises.bed import described, function
+from amp_lessons.audit.findings import passed
+from amp_lessons.course.exercises import bed
 from amp_lessons.course.exercises.heal_frozen_weights.training_there import INPUTS, classifier
+from amp_lessons.course.exercises.patients.digits import trained
 from amp_lessons.course.exercises.patients.products import products_elsewhere
-from amp_lessons.course.exercises.report.results import SideBySide
 from amp_lessons.course.material.models import seeded
 
 _THERE = "amp_lessons.course.exercises.heal_frozen_weights.training_there:train"
@@ -28,9 +26,9 @@ _LEAST, _MOST = 0.75, 1.75  # of the way, and of its length: stochastic rounding
 _LOSS_TOLERANCE = 0.05
 
 
-def judge(worker: Worker, draw: torch.Generator) -> Iterator[Finding | SideBySide]:
+def judge(worker: bed.Worker, draw: torch.Generator) -> Iterator[bed.Said]:
     """Have models trained, and hold the way of each parameter against the same training in fp32."""
-    train = function(worker, "train_frozen_weights", None, [], None, 1, _LR)
+    train = bed.function(worker, "train_frozen_weights", None, [], None, 1, _LR)
     for batches, epochs in _LENGTHS:
         model = seeded(classifier, int(torch.randint(2**30, (), generator=draw)))
         start = {name: each.detach().clone() for name, each in model.named_parameters()}
@@ -38,7 +36,7 @@ def judge(worker: Worker, draw: torch.Generator) -> Iterator[Finding | SideBySid
         loader = list(zip(inputs, (inputs @ torch.randn(INPUTS, 4, generator=draw)).argmax(-1), strict=True))
         told, _ = train.called_by(_THERE, start, loader, epochs, _LR)
         if mistake := products_elsewhere(told["products"], torch.bfloat16, "matrix products"):
-            raise Rejected(mistake)
+            raise bed.Rejected(mistake)
         losses = _in_fp32(model, loader, epochs)
         _require_steps(told["different"], epochs * batches)
         _require_unspoilt(told, loader, start)
@@ -47,22 +45,17 @@ def judge(worker: Worker, draw: torch.Generator) -> Iterator[Finding | SideBySid
         _require_losses(told["history"], losses)
     yield passed("moved", "every parameter came as far as in fp32, the gains of the layer norm included")
     yield passed("small", "every matrix product ran in bf16")
-    yield SideBySide("mean loss", "epoch", tuple(losses), tuple(told["history"]))
+    yield bed.SideBySide("mean loss", "epoch", tuple(losses), tuple(told["history"]))
 
 
 def _in_fp32(model: nn.Module, loader: list[tuple[Tensor, Tensor]], epochs: int) -> list[float]:
-    """Train a model in fp32 by plain SGD; return the losses."""
-    optimizer, history = torch.optim.SGD(model.parameters(), lr=_LR), []
-    for _ in range(epochs):
-        losses = []
-        for inputs, labels in loader:
-            optimizer.zero_grad()
-            loss = F.cross_entropy(model(inputs), labels)
-            loss.backward()
-            optimizer.step()
-            losses.append(loss.item())
-        history.append(sum(losses) / len(losses))
-    return history
+    """Train a model in fp32 by plain SGD; return the mean loss of each epoch."""
+    optimizer = torch.optim.SGD(model.parameters(), lr=_LR)
+
+    def loss_of(inputs: Tensor, labels: Tensor) -> Tensor:
+        return F.cross_entropy(model(inputs), labels)
+
+    return [sum(trained(loader, loss_of, optimizer)) / len(loader) for _ in range(epochs)]
 
 
 def _require_steps(different: int, batches: int) -> None:
@@ -70,19 +63,19 @@ def _require_steps(different: int, batches: int) -> None:
     if 1 < different < batches:
         said = f"only {different} sets of weights were multiplied, and {batches} batches ask for as many"
         hint = "make one step for each batch, with its own gradient and the learning rate given"
-        reject("batches_without_step", said, hint)
+        bed.reject("batches_without_step", said, hint)
 
 
 def _require_unspoilt(told: Any, loader: list[tuple[Tensor, Tensor]], start: dict[str, Tensor]) -> None:
     given, after = ([each for pair in pairs for each in pair] for pairs in (loader, told["batches"]))
     if len(given) != len(after) or not all(map(torch.equal, given, after)):
-        reject("inputs_changed", "the batches were changed in place", "cast into new tensors")
+        bed.reject("inputs_changed", "the batches were changed in place", "cast into new tensors")
     for name, before in start.items():
         now = told["parameters"].get(name)
         if now is None or now.shape != before.shape or not now.isfinite().all():
             said = f"after training, the parameter {name} is missing, of another shape, or not finite"
             hint = "leave the trained weights in the model's own parameters, in fp32 or in bf16"
-            reject("weights_spoilt", said, hint)
+            bed.reject("weights_spoilt", said, hint)
 
 
 def _require_moved(now: dict[str, Tensor], start: dict[str, Tensor], ways: dict[str, Tensor]) -> None:
@@ -91,7 +84,7 @@ def _require_moved(now: dict[str, Tensor], start: dict[str, Tensor], ways: dict[
     if all(each.all() for each in still.values()):
         said = "the model that was passed in has the weights it began with: whatever was trained is lost"
         hint = "copy what was trained back into the model's parameters after each step"
-        reject("trained_elsewhere", said, hint)
+        bed.reject("trained_elsewhere", said, hint)
     hint = "make the updates of plain SGD, one for each batch: learning rate times gradient, no "
     hint += "weight decay; and keep what they add up to in fp32, from the first batch to the last"
     moved = {name: now[name] - each for name, each in start.items()}
@@ -99,7 +92,8 @@ def _require_moved(now: dict[str, Tensor], start: dict[str, Tensor], ways: dict[
     shares = {name: float((moved[name] * way).sum() / way.norm() ** 2) for name, way in ways.items()}
     most, least = max(lengths, key=lengths.__getitem__), min(shares, key=shares.__getitem__)
     if lengths[most] > _MOST:
-        reject("moved_too_far", f"{most} moved {lengths[most]:.3g} times as far as plain SGD takes it", hint)
+        said = f"{most} moved {lengths[most]:.3g} times as far as plain SGD takes it"
+        bed.reject("moved_too_far", said, hint)
     if shares[least] >= _LEAST:
         return
     kept = still[least]
@@ -107,19 +101,19 @@ def _require_moved(now: dict[str, Tensor], start: dict[str, Tensor], ways: dict[
     counted = f"{int(kept.sum())} of its {kept.numel()} numbers are what they were"
     # a few numbers stay by chance, and less than nothing is more than rounding at random
     if shares[least] < -0.03 or kept.float().mean() < 0.1:
-        reject("moved_too_little", f"{came}, and {counted}", hint)
+        bed.reject("moved_too_little", f"{came}, and {counted}", hint)
     lost = rules.dtypes.updates_rounded_away(f"{came}, and {counted}", "16-bit")
     if kept.all():
         lost = replace(lost, message=f"{lost.message}. Or no optimizer was given this parameter")
-    raise Rejected(lost)
+    raise bed.Rejected(lost)
 
 
 def _require_losses(history: Any, losses: list[float]) -> None:
     if not isinstance(history, list) or not all(isinstance(each, float) for each in history):
         hint = "append total / len(loader), with total a float"
-        reject("wrong_return_type", f"a list of floats was expected, not {described(history)}", hint)
+        bed.reject("wrong_return_type", f"a list of floats was expected, not {bed.described(history)}", hint)
     right = [math.isclose(a, b, rel_tol=_LOSS_TOLERANCE) for a, b in zip(history, losses, strict=False)]
     if len(history) != len(losses) or not all(right):
         seen, wanted = (", ".join(f"{each:.3g}" for each in values[:8]) for values in (history, losses))
         said = f"the losses returned are {seen}, and those of the same training in fp32 {wanted}"
-        reject("losses_wrong", said, "return the mean of the batches' losses, one number for each epoch")
+        bed.reject("losses_wrong", said, "return the mean of the batches' losses, one number for each epoch")

@@ -8,8 +8,8 @@ from typing import Any
 import torch.nn.functional as F
 from torch import nn
 
-from amp_lessons.course.exercises.patients.case import LOOP_NAMES, Case, Curve, Observed, names, pieces
-from amp_lessons.course.material.data import LabelledImages, batches, digits
+from amp_lessons.course.exercises.patients.case import Case, Curve, Observed
+from amp_lessons.course.exercises.patients.digits import first_digits
 from amp_lessons.course.material.models import CLASSES, PIXELS, seeded
 from amp_lessons.devices import default_device
 
@@ -21,17 +21,14 @@ _STEPS = "steps made"
 
 def observe(train: Callable[..., Any], seed: int) -> Observed:
     """Train on the digits for a hundred steps: the loss, and how many of the gains are another number."""
-    data = digits().train
-    some = LabelledImages(data.images[:_IMAGES], data.labels[:_IMAGES])
     device = default_device().type
-    loader = batches(some, _BATCH, seed=seed, device=device)
+    loader = first_digits(_IMAGES, _BATCH, seed, device)
     model = seeded(_classifier, seed).to(device)
     losses = train(model, loader, F.cross_entropy, _EPOCHS, _LR)
     gains = dict(model.named_parameters())["1.weight"]
     moved = int((gains.detach().float() != 1).sum())
     return Observed(
-        (Curve("mean loss", "epoch", tuple(losses)),),
-        {_STEPS: len(loader) * _EPOCHS, _MOVED: moved},
+        (Curve("mean loss", "epoch", tuple(losses)),), {_STEPS: len(loader) * _EPOCHS, _MOVED: moved}
     )
 
 
@@ -46,17 +43,4 @@ def shows(seen: Observed) -> bool:
     return seen.numbers[_MOVED] == 0 and losses[-1] < 0.8 * losses[0]
 
 
-CASE = Case.beside(
-    __file__,
-    observe=observe,
-    shows=shows,
-    choices=(
-        pieces(
-            ("            optimizer.zero_grad()\n", "            optimizer.step()\n"),
-            ("", "            optimizer.step()\n            optimizer.zero_grad()\n"),
-        ),
-        names("outputs", "logits", "predicted"),
-        names("loss", "objective", "batch_loss"),
-        *LOOP_NAMES,
-    ),
-)
+CASE = Case.beside(__file__, observe=observe, shows=shows)

@@ -8,8 +8,7 @@ from typing import Any
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from amp_lessons.course.exercises.bed_there import call
-from amp_lessons.course.exercises.patients.products_there import ProductDtypes
+from amp_lessons.course.exercises.bed_there import Operations, call
 
 INPUTS, HIDDEN = 8, 128  # so many gains that masters in fp16 lose half of their way, whatever the draw
 _PRODUCTS_OF_A_LAYER = ("mm", "addmm", "linear")
@@ -27,22 +26,22 @@ def train(function: Callable[..., Any], args: list[Any], kwargs: dict[str, Any])
     sets of weights were multiplied, and model and batches as they are then.
     """
     weights, batches, epochs, lr = args
-    model, products = classifier(), _Products()
+    model, seen = classifier(), _Weights()
     model.load_state_dict(weights)
     loader = [(x.clone(), y.clone()) for x, y in batches]
-    with products:
+    with seen:
         told = call(function, [model, loader, F.cross_entropy, epochs, lr], kwargs)
     result = {
         "history": told["result"],
-        "products": list(products.seen),
-        "different": len(products.weights),
+        "products": list(seen.products),
+        "different": len(seen.weights),
         "parameters": dict(model.named_parameters()),
         "batches": loader,
     }
     return {**told, "result": result, "args": []}
 
 
-class _Products(ProductDtypes):
+class _Weights(Operations):
     """Notices as well which weights of the first layer were multiplied, whoever holds them."""
 
     def __init__(self) -> None:

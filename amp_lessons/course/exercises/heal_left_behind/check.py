@@ -8,11 +8,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from amp_lessons._base.worker.client import Worker
 from amp_lessons.audit import rules
 from amp_lessons.audit.findings import Finding, passed
-from amp_lessons.course.exercises.attempt import Rejected, reject
-from amp_lessons.course.exercises.bed import asked, described, function
+from amp_lessons.course.exercises import bed
 from amp_lessons.course.exercises.heal_left_behind.training_there import network
 from amp_lessons.course.exercises.report import common_findings
 from amp_lessons.formats.dtypes import dtype_name
@@ -34,9 +32,9 @@ _SHAPES = {name: each.shape for name, each in network(torch.float32).named_param
 _KINDS = {"0.bias": ", which is frozen", "seen": ", a buffer"}
 
 
-def judge(worker: Worker, draw: torch.Generator) -> Iterator[Finding]:
+def judge(worker: bed.Worker, draw: torch.Generator) -> Iterator[Finding]:
     """Have the average taken of weights that drift, in several dtypes, and hold it against fp64's."""
-    average = function(worker, "train_left_behind", None, None, 1, 0.999)
+    average = bed.function(worker, "train_left_behind", None, None, 1, 0.999)
     returned: list[dict[str, Tensor]] = []
     for dtype, decay, steps, drift in _CASES:
         history = _drifting(steps, drift, draw).to(dtype)
@@ -47,10 +45,10 @@ def judge(worker: Worker, draw: torch.Generator) -> Iterator[Finding]:
         _require_tensors(seen["returned"], has_graph)
         _require_average(seen["returned"], history, decay, what)
         returned.append(seen["returned"])
-    if not all(map(_same, returned, asked(worker, f"{_THERE}:afterwards"))):
+    if not all(map(_same, returned, bed.asked(worker, f"{_THERE}:afterwards"))):
         said = "an average, right when it was returned, has changed since, with the model or in a later call"
         hint = "clone what may be in fp32 already; keep nothing between calls, as a default argument would"
-        reject("shares_memory", said, hint)
+        bed.reject("shares_memory", said, hint)
     yield passed("average", "the average comes as far as in fp64, of weights in bf16, in fp16 and in fp32")
     yield passed("step", "step() is called as often as asked for, and the model is left as training left it")
 
@@ -74,15 +72,15 @@ def _require_trained(seen: dict[str, Any], history: Tensor, what: str) -> None:
     steps = len(history) - 1
     if seen["called"] != steps:
         said = f"step() was called {seen['called']} times instead of {steps}"
-        reject("steps_miscounted", said, "one call for each step, and one update of the average behind it")
+        hint = "one call for each step, and one update of the average behind it"
+        bed.reject("steps_miscounted", said, hint)
     if seen["weights"].dtype != history.dtype:
         left = f"{what}, the model is in {dtype_name(seen['weights'].dtype)} when your code returns"
-        reject("inputs_changed", left, "cast each weight that the average takes, not the model")
+        bed.reject("inputs_changed", left, "cast each weight that the average takes, not the model")
     if not torch.equal(seen["weights"], history[-1]):
         left = f"the model's weights were changed by something else than step(), {what}"
-        reject(
-            "inputs_changed", left, "give the average memory of its own: .float() makes none of what is fp32"
-        )
+        hint = "give the average memory of its own: .float() makes none of what is fp32"
+        bed.reject("inputs_changed", left, hint)
 
 
 def _require_tensors(found: Any, has_graph: bool) -> None:
@@ -92,12 +90,12 @@ def _require_tensors(found: Any, has_graph: bool) -> None:
     if not wrong:
         for name, each in found.items():
             fp32 = isinstance(each, Tensor) and (each.dtype, each.shape) == (torch.float32, _SHAPES[name])
-            wrong += [] if fp32 else [f"with {described(each)} as {name}"]
+            wrong += [] if fp32 else [f"with {bed.described(each)} as {name}"]
     if wrong or has_graph:
         asked = f"a dict of tensors in fp32, without a graph and of the shapes of {', '.join(_SHAPES)}, was"
         hint = "take the names from model.named_parameters(), and update the average under torch.no_grad()"
-        seen = f"{described(found)} {', '.join(wrong) or 'with a graph'}"
-        raise Rejected(common_findings.wrong_return_type(asked, seen, hint))
+        seen = f"{bed.described(found)} {', '.join(wrong) or 'with a graph'}"
+        raise bed.Rejected(common_findings.wrong_return_type(asked, seen, hint))
 
 
 def _require_average(found: dict[str, Tensor], history: Tensor, decay: float, what: str) -> None:
@@ -114,14 +112,14 @@ def _require_average(found: dict[str, Tensor], history: Tensor, decay: float, wh
         in_half and (seen == right.to(history.dtype)).double().mean() > 0.9
     ):  # between two numbers, either may come out
         rounded = f"{came}, and is what the right one becomes when it is rounded to {half} in the end"
-        reject("wrong_average", rounded, "leave the result in fp32")
+        bed.reject("wrong_average", rounded, "leave the result in fp32")
     if in_half and torch.equal(seen, seen.to(history.dtype).double()):
         rounded = "the average, or decay, is" if torch.equal(seen, start) else "the average is"
         numbers = f"{came}, and each of its numbers is one that {half} has"
-        raise Rejected(rules.numbers.average_stuck(numbers, half, rounded))
+        raise bed.Rejected(rules.numbers.average_stuck(numbers, half, rounded))
     hint = "begin anew in each call, with the weights from before the first step; after each step, average = "
     hint += "decay * average + (1 - decay) * weight, with every product and difference in fp32"
-    reject("wrong_average", f"{came}, and is off by more than a hundredth of it", hint)
+    bed.reject("wrong_average", f"{came}, and is off by more than a hundredth of it", hint)
 
 
 def _same(one: dict[str, Tensor], other: Any) -> bool:

@@ -11,7 +11,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from amp_lessons.course.exercises.patients.case import Case, Observed, names, pieces
+from amp_lessons.course.exercises.patients.case import Case, Observed
 from amp_lessons.course.material.data import digits
 from amp_lessons.course.material.models import PIXELS
 from amp_lessons.devices import default_device
@@ -64,22 +64,4 @@ def shows(seen: Observed) -> bool:
     return seen.numbers[_MODEL] < 0.3 and seen.numbers[_AVERAGE] > 0.8
 
 
-CASE = Case.beside(
-    __file__,
-    observe=observe,
-    shows=shows,
-    choices=(
-        pieces(
-            ("average[name].mul_(decay).add_(parameter, alpha=1 - decay)",),
-            ("average[name] -= (1 - decay) * (average[name] - parameter)",),
-        ),
-        pieces(
-            ("{name: value.float() for name, value in average.items()}",),
-            ("dict((name, value.float()) for name, value in average.items())",),
-        ),
-        names("name, parameter", "key, weight", "name, p", "key, parameter"),
-        names("average", "ema", "shadow"),
-        names("value", "mean", "smooth"),
-        names("decay", "momentum", "beta"),
-    ),
-)
+CASE = Case.beside(__file__, observe=observe, shows=shows)

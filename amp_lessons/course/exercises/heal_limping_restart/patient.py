@@ -10,7 +10,7 @@ from typing import Any
 
 import torch
 
-from amp_lessons.course.exercises.patients.case import Case, Curve, Observed, names, pieces
+from amp_lessons.course.exercises.patients.case import Case, Curve, Observed
 from amp_lessons.course.exercises.patients.digits import Training, training
 
 _LOSS_WEIGHT = 2.0**9  # so that the scale has to be halved about six times before gradients fit into fp16
@@ -72,29 +72,4 @@ def shows(seen: Observed) -> bool:
     return seen.numbers[_STILL] >= 3
 
 
-CASE = Case.beside(
-    __file__,
-    observe=observe,
-    shows=shows,
-    choices=(
-        pieces(
-            ('"model": model.state_dict(), "optimizer": optimizer.state_dict()',),
-            ('"optimizer": optimizer.state_dict(), "model": model.state_dict()',),
-        ),
-        pieces(
-            ('"model": model', 'state["model"]'),
-            ('"weights": model', 'state["weights"]'),
-            ('"net": model', 'state["net"]'),
-        ),
-        pieces(
-            ('"epoch": epoch', 'state["epoch"]'),
-            ('"epochs_done": epoch', 'state["epochs_done"]'),
-            ('"finished": epoch', 'state["finished"]'),
-        ),
-        pieces((' "rng"', 'state["rng"]'), (' "cpu_rng"', 'state["cpu_rng"]')),
-        names("state", "saved", "everything", "snapshot"),
-        names("path", "target", "filename"),
-        names("model", "net", "network"),
-        names("scheduler", "schedule", "lr_scheduler"),
-    ),
-)
+CASE = Case.beside(__file__, observe=observe, shows=shows)

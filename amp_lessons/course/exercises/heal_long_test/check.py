@@ -11,15 +11,12 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from amp_lessons._base.worker.client import Worker
 from amp_lessons.audit import rules
 from amp_lessons.audit.findings import Finding, passed
-from amp_lessons.course.exercises.attempt import Rejected, reject
-from amp_lessons.course.exercises.bed import LearnersFunction, described, function
+from amp_lessons.course.exercises import bed
 from amp_lessons.course.exercises.heal_long_test import evaluation_there
 from amp_lessons.course.exercises.patients.products import products_elsewhere
 from amp_lessons.course.exercises.report.common_findings import float_in, remark_on_type
-from amp_lessons.course.exercises.report.results import SideBySide
 from amp_lessons.formats.dtypes import dtype_name
 from amp_lessons.precisions import HALF_DTYPES
 
@@ -40,9 +37,9 @@ _PROBLEMS = (  # dtype, samples, batch, classes, and how much larger weights are
 )
 
 
-def judge(worker: Worker, draw: torch.Generator) -> Iterator[Finding | SideBySide]:
+def judge(worker: bed.Worker, draw: torch.Generator) -> Iterator[bed.Said]:
     """Have models evaluated on loaders from one sample to thousands, and count again."""
-    evaluate = function(worker, "evaluate_long_test", None, [])
+    evaluate = bed.function(worker, "evaluate_long_test", None, [])
     seen = []
     for problem in _PROBLEMS:
         case = _drawn(draw, *problem)
@@ -52,12 +49,12 @@ def judge(worker: Worker, draw: torch.Generator) -> Iterator[Finding | SideBySid
         seen.append((case.accuracy, accuracy))
     case.inputs[case.batch] = torch.nan  # the first sample of the second batch
     if not math.isnan(_numbers(evaluate, case)[0]):
-        raise Rejected(rules.dtypes.nan_hidden("the mean loss"))
+        raise bed.Rejected(rules.dtypes.nan_hidden("the mean loss"))
     yield passed("counts", "accuracy and mean loss are right over 1 sample and over thousands")
     yield passed("small", "the model stayed in 16 bits, and NaN that goes in comes out")
     yield from {each.code: each for number in pair for each in remark_on_type(number, float)}.values()
     right, counted = zip(*seen, strict=True)
-    yield SideBySide("accuracy", "problem", right, counted)
+    yield bed.SideBySide("accuracy", "problem", right, counted)
 
 
 @dataclass(frozen=True)
@@ -91,11 +88,8 @@ def _drawn(
     def quarters(*shape: int) -> Tensor:
         return (torch.randint(-4, 5, shape, generator=draw) / 4).to(dtype)
 
-    weight, bias, inputs = (
-        quarters(classes, 8) * larger,
-        quarters(classes),
-        quarters(_SPARE * samples + 10, 8),
-    )
+    weight, bias = quarters(classes, 8) * larger, quarters(classes)
+    inputs = quarters(_SPARE * samples + 10, 8)
     first, second = F.linear(inputs, weight, bias).topk(2).values.T
     inputs = inputs[first > second][:samples]
     logits = F.linear(inputs, weight, bias)
@@ -110,20 +104,20 @@ def _drawn(
     return EvaluationCase(what, dtype, (weight, bias), inputs, labels, batch, named, losses)
 
 
-def _numbers(evaluate: LearnersFunction, case: EvaluationCase) -> tuple[float, float, tuple[Any, Any]]:
+def _numbers(evaluate: bed.LearnersFunction, case: EvaluationCase) -> tuple[float, float, tuple[Any, Any]]:
     given = *case.model, case.inputs, case.labels, case.batch
     there = f"{evaluation_there.__name__}:evaluate"
     (pair, weights, products), _ = evaluate.called_by(there, *given, about=case.what)
     if set(weights) != {case.dtype}:
         hint = "leave it as it is: its sums need more digits"
-        reject("inputs_changed", "the model was cast to another dtype", hint)
+        bed.reject("inputs_changed", "the model was cast to another dtype", hint)
     if mistake := products_elsewhere(products, case.dtype, "the model's matrix products"):
-        raise Rejected(mistake)
+        raise bed.Rejected(mistake)
     found = [float_in(each) for each in pair] if isinstance(pair, (tuple, list)) else []
     numbers = [each for each in found if each is not None]
     if len(found) != 2 or len(numbers) != 2:
         hint = "return loss, accuracy"
-        reject("wrong_return_type", f"two floats were expected, not {described(pair)}", hint)
+        bed.reject("wrong_return_type", f"two floats were expected, not {bed.described(pair)}", hint)
     return numbers[0], numbers[1], (pair[0], pair[1])
 
 
@@ -133,16 +127,14 @@ def _require_accuracy(accuracy: float, case: EvaluationCase) -> None:
     if math.isclose(accuracy, right, abs_tol=0.1 / len(case.labels)):
         return
     seen = f"{case.what} the accuracy is {accuracy:.6f} instead of {right:.6f}"
-    innocent = {round(right, digits) for digits in (1, 2, 3, 4)} | {
-        right
-    }  # decimals are no mistake of 16 bits
+    innocent = {right, *(round(right, digits) for digits in (1, 2, 3, 4))}  # decimals: no mistake of 16 bits
     for mistake, number in _suspects(seen, case):
         made = (number, _rounded(number, case.dtype)) if number not in innocent else ()
         if any(math.isclose(accuracy, each, rel_tol=1e-6) for each in made):
-            raise Rejected(mistake)
+            raise bed.Rejected(mistake)
     hint = "compare classes as integers, count right answers and samples in Python's or in int64, and return "
     hint += "their quotient, from 0 to 1"
-    reject("wrong_accuracy", seen, hint)
+    bed.reject("wrong_accuracy", seen, hint)
 
 
 def _rounded(number: float, dtype: torch.dtype) -> float:
@@ -185,6 +177,6 @@ def _require_loss(loss: float, case: EvaluationCase) -> None:
     if any(math.isclose(loss, each, rel_tol=1e-3) for each in made):
         said = f"{seen}, and the accuracy is right: it lags behind as a sum in {dtype_name(case.dtype)} does"
         hint = "sum the losses in fp32, or in Python's own numbers; new_zeros takes the model's dtype"
-        reject("loss_sum_stops", said, hint)
+        bed.reject("loss_sum_stops", said, hint)
     hint = "add up the losses of all samples, in fp32 or in Python's own numbers, and divide by their number"
-    reject("wrong_loss", seen, hint)
+    bed.reject("wrong_loss", seen, hint)

@@ -7,8 +7,7 @@ from typing import Any
 
 from torch import nn
 
-from amp_lessons.course.exercises.bed_there import call
-from amp_lessons.course.exercises.patients.products_there import ProductDtypes
+from amp_lessons.course.exercises.bed_there import Operations, call
 
 
 def evaluate(function: Callable[..., Any], args: list[Any], kwargs: dict[str, Any]) -> dict[str, Any]:
@@ -20,8 +19,8 @@ def evaluate(function: Callable[..., Any], args: list[Any], kwargs: dict[str, An
     classes, features = weight.shape
     model = nn.Linear(features, classes, dtype=weight.dtype).requires_grad_(False)
     model.load_state_dict({"weight": weight, "bias": bias})
-    with ProductDtypes() as products:
+    with Operations() as seen:
         loader = list(zip(inputs.split(batch), labels.split(batch), strict=True))
         told = call(function, [model, loader], kwargs)
     weights = [parameter.dtype for parameter in model.parameters()]
-    return {**told, "args": [], "result": (told["result"], weights, list(products.seen))}
+    return {**told, "args": [], "result": (told["result"], weights, list(seen.products))}

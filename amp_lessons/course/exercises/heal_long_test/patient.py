@@ -9,7 +9,8 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
-from amp_lessons.course.exercises.patients.case import Case, Curve, Observed, names, pieces
+from amp_lessons.course.exercises.patients.case import Case, Curve, Observed
+from amp_lessons.course.exercises.patients.digits import trained
 from amp_lessons.course.material.data import batches, digits
 from amp_lessons.course.material.models import digits_classifier
 from amp_lessons.devices import default_device
@@ -22,11 +23,8 @@ _ACCURACY, _LOSS, _OVER = "accuracy", "mean loss", "number of images"
 def observe(evaluate: Callable[..., Any], seed: int) -> Observed:
     """Train a classifier of the digits, cast it to bf16, and test it on more and more images, one by one."""
     model = _trained(seed).to(torch.bfloat16)
-    data = digits().train
-    images, labels = (
-        data.images.to(default_device().type, torch.bfloat16),
-        data.labels.to(default_device().type),
-    )
+    data, device = digits().train, default_device().type
+    images, labels = data.images.to(device, torch.bfloat16), data.labels.to(device)
     seen = [
         evaluate(model, list(zip(images[:length].split(1), labels[:length].split(1), strict=True)))
         for length in _LENGTHS
@@ -41,10 +39,8 @@ def _trained(seed: int) -> nn.Module:
     model = digits_classifier(32, seed=seed).to(default_device().type)
     optimizer = torch.optim.SGD(model.parameters(), lr=_LR)
     for _ in range(_EPOCHS):
-        for inputs, labels in batches(digits().train, _BATCH, seed=seed, device=default_device().type):
-            optimizer.zero_grad()
-            F.cross_entropy(model(inputs), labels).backward()
-            optimizer.step()
+        loader = batches(digits().train, _BATCH, seed=seed, device=default_device().type)
+        trained(loader, lambda inputs, labels: F.cross_entropy(model(inputs), labels), optimizer)
     return model
 
 
@@ -54,29 +50,4 @@ def shows(seen: Observed) -> bool:
     return accuracies[0] > 0.8 and accuracies[-1] < 0.5 * accuracies[0]
 
 
-CASE = Case.beside(
-    __file__,
-    observe=observe,
-    shows=shows,
-    choices=(
-        pieces(
-            (
-                "        correct += (logits.argmax(dim=-1) == targets).sum()\n",
-                "        samples += len(targets)\n",
-            ),
-            (
-                "        samples += targets.numel()\n",
-                "        correct += (logits.argmax(dim=-1) == targets).sum()\n",
-            ),
-            (
-                "        correct += logits.argmax(dim=-1).eq(targets).sum()\n",
-                "        samples += targets.shape[0]\n",
-            ),
-        ),
-        names("logits", "outputs", "scores"),
-        names("inputs, targets", "x, y", "pixels, labels"),
-        names("loss_sum", "loss_total", "summed"),
-        names("correct", "hits", "right"),
-        names("samples", "images", "rows"),
-    ),
-)
+CASE = Case.beside(__file__, observe=observe, shows=shows)

@@ -10,12 +10,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from amp_lessons._base.worker.client import Worker
 from amp_lessons.audit import rules
 from amp_lessons.audit.findings import Finding, passed
-from amp_lessons.course.exercises.attempt import Rejected, reject
-from amp_lessons.course.exercises.bed import LearnersFunction, function, require_tensor, require_unchanged
-from amp_lessons.course.exercises.heal_lost_order import rotation_there
+from amp_lessons.course.exercises import bed
 from amp_lessons.course.exercises.report import common_findings
 from amp_lessons.formats.dtypes import dtype_name
 
@@ -30,9 +27,9 @@ _HINTS = {
 }
 
 
-def judge(worker: Worker, draw: torch.Generator) -> Iterator[Finding]:
+def judge(worker: bed.Worker, draw: torch.Generator) -> Iterator[Finding]:
     """Rotate rows at near and far positions, in each dtype, with and without autocast."""
-    rotate = function(worker, "rotate_lost_order", None, None, _USUAL_BASE)
+    rotate = bed.function(worker, "rotate_lost_order", None, None, _USUAL_BASE)
     for case in _cases(draw):
         coming = case.x.flip(0, -1)  # any numbers in the dtype of the result
         result, gradient = _result(rotate, case, coming)
@@ -103,20 +100,20 @@ def _cases(draw: torch.Generator) -> Iterator[RotationCase]:
         yield RotationCase(*rows(all_of_them, dtype, 2), base=500_000.0, autocast=autocast)
 
 
-def _result(rotate: LearnersFunction, case: RotationCase, coming: Tensor) -> tuple[Any, Any]:
+def _result(rotate: bed.LearnersFunction, case: RotationCase, coming: Tensor) -> tuple[Any, Any]:
     """Return what the rows of a case become, and what the gradient ``coming`` is for them."""
     given_as = case.x, case.positions
     x, positions = (each.clone() for each in given_as)
-    there, given = f"{rotation_there.__name__}:rotated", (x, positions, case.base)
-    pair, _ = rotate.called_by(there, *given, about=f"for {case.what}", extra=(case.autocast, coming))
-    require_unchanged((x, positions), given_as, "x or positions", "compute with new tensors")
-    return pair[0], pair[1]
+    there, how = "amp_lessons.course.exercises.bed_there:call_with_gradients", (coming, case.autocast)
+    told, _ = rotate.called_by(there, x, positions, case.base, about=f"for {case.what}", extra=how)
+    bed.require_unchanged((x, positions), given_as, "x or positions", "compute with new tensors")
+    return told["returned"], (told["gradients"] or [None])[0]
 
 
 def _require_right(result: Any, case: RotationCase) -> None:
     """Require the right rows, or say which mistake makes others."""
     hint = "compute the angles in fp32, and cast cos and sin to x.dtype"
-    require_tensor(result, case.x.dtype, case.x.shape, f"for {case.what}", hint)
+    bed.require_tensor(result, case.x.dtype, case.x.shape, f"for {case.what}", hint)
     right = _rotated(case.x, case.angles)
     if case.near(result, right).all():
         return
@@ -128,9 +125,9 @@ def _require_right(result: Any, case: RotationCase) -> None:
         if case.near(made, right).all() or not case.near(result, made).all():
             continue
         if code == "positions_rounded":
-            raise Rejected(rules.numbers.positions_rounded(seen, _HAS_NOT[case.x.dtype]))
-        reject(code, f"{seen}, and right for {what}", _HINTS[code])
-    reject("wrong_rotation", seen, _HINTS["wrong_rotation"])
+            raise bed.Rejected(rules.numbers.positions_rounded(seen, _HAS_NOT[case.x.dtype]))
+        bed.reject(code, f"{seen}, and right for {what}", _HINTS[code])
+    bed.reject("wrong_rotation", seen, _HINTS["wrong_rotation"])
 
 
 def _roundings(case: RotationCase) -> Iterator[tuple[str, str, Tensor]]:
@@ -151,11 +148,11 @@ def _roundings(case: RotationCase) -> Iterator[tuple[str, str, Tensor]]:
 def _require_gradient(gradient: Any, coming: Tensor, case: RotationCase) -> None:
     """Reject a graph that is cut, wholly or in part: a gradient is rotated back by the same angle."""
     if not isinstance(gradient, Tensor) or gradient.shape != case.x.shape:
-        raise Rejected(common_findings.gradients_cut_off(f"for {case.what}"))
+        raise bed.Rejected(common_findings.gradients_cut_off(f"for {case.what}"))
     if not case.near(gradient, _rotated(coming, -case.angles)).all():
         said = f"for {case.what}, the result is right, and its gradient is not that of a rotation"
         hint = "leave out detach and .data: a gradient goes back to both halves of a row"
-        reject("rotation_gradients", said, hint)
+        bed.reject("rotation_gradients", said, hint)
 
 
 def _errors(seen: Tensor, right: Tensor) -> Tensor:

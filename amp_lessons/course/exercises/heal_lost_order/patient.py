@@ -7,7 +7,7 @@ from typing import Any
 
 import torch
 
-from amp_lessons.course.exercises.patients.case import Case, Curve, Observed, names, pieces
+from amp_lessons.course.exercises.patients.case import Case, Curve, Observed
 from amp_lessons.devices import default_device
 
 _LENGTH, _BLOCK, _WIDTH = 2048, 256, 64
@@ -34,19 +34,4 @@ def shows(seen: Observed) -> bool:
     return shares[0] > 0.9 and max(shares[len(shares) // 2 :]) < 0.5
 
 
-CASE = Case.beside(
-    __file__,
-    observe=observe,
-    shows=shows,
-    choices=(
-        pieces(
-            ("first, second = x[..., :half], x[..., half:]",),
-            ("first, second = x.split(half, dim=-1)",),
-            ("first, second = x.chunk(2, dim=-1)",),
-        ),
-        names("first, second", "left, right", "real, imaginary"),
-        names("angles", "phases", "turns"),
-        names("half", "pairs"),
-        names("exponents", "powers"),
-    ),
-)
+CASE = Case.beside(__file__, observe=observe, shows=shows)

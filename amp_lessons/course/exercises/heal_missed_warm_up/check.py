@@ -6,14 +6,12 @@ from collections.abc import Iterator
 
 import torch
 
-from amp_lessons._base.worker.client import Worker
 from amp_lessons.audit import rules
 from amp_lessons.audit.findings import Finding, failed, first, passed
-from amp_lessons.course.exercises import loops
+from amp_lessons.course.exercises import bed, loops
 from amp_lessons.course.exercises.heal_missed_warm_up import company_there
 from amp_lessons.course.exercises.heal_missed_warm_up.solution import train_missed_warm_up
 from amp_lessons.course.exercises.loop_runs import Run
-from amp_lessons.course.exercises.report.results import SideBySide
 
 _SIGNATURE = 5, ("scheduler", "average")
 # what each is called, what comes of going on too seldom, the codes of that and of another time, and what is
@@ -34,15 +32,14 @@ _COMPANY = {
 }
 
 
-def judge(worker: Worker, draw: torch.Generator) -> Iterator[Finding | SideBySide]:
+def judge(worker: bed.Worker, draw: torch.Generator) -> Iterator[bed.Said]:
     """Let the loop train on several problems, and look at what it did beside the optimizer's steps."""
     bench = loops.Bench(
         train_missed_warm_up, there=company_there, signature=_SIGNATURE, mistakes=_with_company
     )
     yield from bench.judge(worker, draw)
-    yield passed(
-        "company", "schedule and averaged weights went on with each step that was made, and no other"
-    )
+    said = "schedule and averaged weights went on with each step that was made, and no other"
+    yield passed("company", said)
 
 
 def _with_company(run: Run) -> list[Finding]:

@@ -8,7 +8,7 @@ from typing import Any
 from torch.optim.lr_scheduler import LambdaLR
 from torch.optim.swa_utils import AveragedModel
 
-from amp_lessons.course.exercises.patients.case import LOOP_NAMES, Case, Curve, Observed, names, pieces
+from amp_lessons.course.exercises.patients.case import Case, Curve, Observed
 from amp_lessons.course.exercises.patients.digits import training
 
 _EPOCHS, _WARM_UP = 4, 8  # steps of warm-up: no more than the batches that overflow, and one
@@ -39,28 +39,4 @@ def shows(seen: Observed) -> bool:
     return seen.curve(_RATE)[0] > 0.5 or seen.numbers[_UPDATES] > 1
 
 
-CASE = Case.beside(
-    __file__,
-    observe=observe,
-    shows=shows,
-    choices=(
-        pieces(
-            (
-                "            optimizer.zero_grad()\n            with",
-                "            history[-1] += loss.item() / len(data)\n",
-            ),
-            (
-                "            with",
-                "            history[-1] += loss.item() / len(data)\n            optimizer.zero_grad()\n",
-            ),
-        ),
-        pieces(
-            ("optimizer.zero_grad()",), ("model.zero_grad()",), ("optimizer.zero_grad(set_to_none=True)",)
-        ),
-        pieces(("enabled=dtype == torch.float16",), ("enabled=(dtype is torch.float16)",)),
-        names("scaler", "grad_scaler", "amp_scaler"),
-        *(ways for ways in LOOP_NAMES if ways.ways[0] not in (("model",), ("loader",))),
-        names("model", "net"),  # a line of 110 characters has no room for more
-        names("data", "rows", "pairs"),
-    ),
-)
+CASE = Case.beside(__file__, observe=observe, shows=shows)

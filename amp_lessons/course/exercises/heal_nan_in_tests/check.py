@@ -10,18 +10,14 @@ import torch
 from torch import Tensor
 
 from amp_lessons import autocast
-from amp_lessons._base.worker.client import Raised, Worker
-from amp_lessons._base.worker.plain import Handle
 from amp_lessons.audit import rules
 from amp_lessons.audit.findings import Finding, note, passed
 from amp_lessons.course.exercises import bed
-from amp_lessons.course.exercises.attempt import Rejected, reject
 from amp_lessons.course.exercises.heal_nan_in_tests import steps_there
 from amp_lessons.course.exercises.heal_nan_in_tests.solution import step_nan_in_tests
 from amp_lessons.course.exercises.heal_nan_in_tests.steps_there import CLASSES, FEATURES
 from amp_lessons.course.exercises.loops import Bench
 from amp_lessons.course.exercises.report.common_findings import float_in, remark_on_type
-from amp_lessons.course.exercises.report.results import SideBySide
 from amp_lessons.course.material.models import seeded
 
 _FORWARD, _BACKWARD = "overflows in the forward pass", "overflows in the backward pass"
@@ -30,15 +26,15 @@ _STATISTICS = ("1.running_mean", "1.running_var", "4.running_mean", "4.running_v
 _COUNTS = ("1.num_batches_tracked", "4.num_batches_tracked")
 
 
-def judge(worker: Worker, draw: torch.Generator) -> Iterator[Finding | SideBySide]:
+def judge(worker: bed.Worker, draw: torch.Generator) -> Iterator[bed.Said]:
     """Let a loop train by the step as one of lesson 04 does, then in front of a BatchNorm."""
     state = seeded(steps_there.network, int(torch.randint(2**30, (), generator=draw))).state_dict()
     bench = Bench(step_nan_in_tests, there=steps_there, signature=(6, ()))
     bench.require_callable(worker)
     returned = 0.0
-    with contextlib.suppress(Raised):  # what it means, the loop's examination says
+    with contextlib.suppress(bed.Raised):  # what it means, the loop's examination says
         of = _bed(worker, state, torch.float16)
-        returned = worker.call(of, Handle(0), *_batch("", draw), method="make")["returned"]
+        returned = worker.call(of, bed.Handle(0), *_batch("", draw), method="make")["returned"]
         if float_in(returned) is None:
             bed.reject_type("the loss, a float, was", returned, "return loss.item()")
     for said in bench.judge(worker, draw):
@@ -49,7 +45,7 @@ def judge(worker: Worker, draw: torch.Generator) -> Iterator[Finding | SideBySid
         of = _bed(worker, state, dtype)
         for kind in kinds:
             batch, about = _batch(kind, draw), f"for a batch that {kind}" if kind else ""
-            made = bed.asked(worker, of, Handle(0), *batch, method="make", about=about)
+            made = bed.asked(worker, of, bed.Handle(0), *batch, method="make", about=about)
             _require_statistics(made, batch[0], kind, dtype)
             skipped += [made] if kind == _FORWARD else []
     yield passed("statistics", "a skipped step left the statistics as they were, and all others moved them")
@@ -63,9 +59,9 @@ def judge(worker: Worker, draw: torch.Generator) -> Iterator[Finding | SideBySid
     yield from remark_on_type(returned, float)
 
 
-def _bed(worker: Worker, state: dict[str, Tensor], dtype: torch.dtype) -> Handle:
+def _bed(worker: bed.Worker, state: dict[str, Tensor], dtype: torch.dtype) -> bed.Handle:
     made = worker.call(f"{steps_there.__name__}:Bed", dict(state), dtype, keep=True)
-    assert isinstance(made, Handle)
+    assert isinstance(made, bed.Handle)
     return made
 
 
@@ -84,10 +80,10 @@ def _require_statistics(made: dict[str, Any], inputs: Tensor, kind: str, dtype: 
         for name in _STATISTICS:
             if not after[name].isfinite().all():
                 seen = f"after a batch that overflowed in the forward pass, `{name}` is inf or NaN"
-                raise Rejected(rules.numbers.buffers_not_finite(seen))
+                raise bed.Rejected(rules.numbers.buffers_not_finite(seen))
         if not as_before:
             said = "after a batch that overflowed in the forward pass, the statistics are others than before"
-            reject("statistics_replaced", said, "give them the numbers that they had before that batch")
+            bed.reject("statistics_replaced", said, "give them the numbers that they had before that batch")
         return
     model = steps_there.network()
     model.load_state_dict(made["before"])
@@ -98,11 +94,11 @@ def _require_statistics(made: dict[str, Any], inputs: Tensor, kind: str, dtype: 
     if as_before:
         said = "after a batch whose step was made, mean and variance are what they were before it"
         hint = "put them back after a skipped step only; the scale has fallen then, and it grows after others"
-        reject("statistics_stand_still", said, hint)
+        bed.reject("statistics_stand_still", said, hint)
     what = "a batch whose gradients overflowed" if kind == _BACKWARD else "a batch whose step was made"
     said = f"after {what}, mean and variance are not those that one forward pass in training mode leaves"
     hint = "let each batch go through the model once, in training mode, and leave what that makes of them"
-    reject("statistics_replaced", said, hint)
+    bed.reject("statistics_replaced", said, hint)
 
 
 def _same(one: dict[str, Tensor], other: dict[str, Tensor]) -> bool:

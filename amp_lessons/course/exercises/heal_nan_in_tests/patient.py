@@ -9,7 +9,7 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
-from amp_lessons.course.exercises.patients.case import Case, Curve, Observed, names, pieces
+from amp_lessons.course.exercises.patients.case import Case, Curve, Observed
 from amp_lessons.course.material.data import LabelledImages, batches, digits
 from amp_lessons.course.material.models import CLASSES, seeded
 from amp_lessons.devices import default_device
@@ -69,25 +69,4 @@ def shows(seen: Observed) -> bool:
     return bool(falls and broken)
 
 
-CASE = Case.beside(
-    __file__,
-    observe=observe,
-    shows=shows,
-    choices=(
-        pieces(
-            ("    optimizer.zero_grad()\n    with", "    scaler.scale"),
-            ("    with", "    optimizer.zero_grad()\n    scaler.scale"),
-        ),
-        pieces(
-            ("loss = loss_fn(model(inputs), targets)",),
-            ("outputs = model(inputs)\n        loss = loss_fn(outputs, targets)",),
-        ),
-        pieces(
-            ("optimizer.zero_grad()",), ("model.zero_grad()",), ("optimizer.zero_grad(set_to_none=True)",)
-        ),
-        names("inputs, targets", "x, y", "images, labels", "batch, wanted", "features, classes"),
-        names("model", "net", "network"),
-        names("scaler", "grad_scaler", "amp_scaler"),
-        names("loss", "batch_loss", "error"),
-    ),
-)
+CASE = Case.beside(__file__, observe=observe, shows=shows)

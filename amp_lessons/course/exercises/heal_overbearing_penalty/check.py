@@ -9,19 +9,17 @@ from itertools import chain
 import torch
 from torch import Tensor
 
-from amp_lessons._base.worker.client import Worker
 from amp_lessons.audit import rules
 from amp_lessons.audit.findings import Finding, failed, first
-from amp_lessons.course.exercises import loops
+from amp_lessons.course.exercises import bed, loops
 from amp_lessons.course.exercises.heal_overbearing_penalty.solution import train_overbearing_penalty
 from amp_lessons.course.exercises.loop_runs import STANDARD, TINY_WEIGHT, Run, Window
-from amp_lessons.course.exercises.report.results import SideBySide
 
 _PENALTY = 0.5
 _TINY, _PLAIN, _BFLOAT16, _POISONED, _ = STANDARD
 
 
-def judge(worker: Worker, draw: torch.Generator) -> Iterator[Finding | SideBySide]:
+def judge(worker: bed.Worker, draw: torch.Generator) -> Iterator[bed.Said]:
     """Let the loop train on several problems, and compare each update with that of loss and penalty."""
     bench = loops.Bench(
         train_overbearing_penalty,
@@ -30,7 +28,9 @@ def judge(worker: Worker, draw: torch.Generator) -> Iterator[Finding | SideBySid
         mistakes=lambda run: [found for found in [first(_mistakes(run))] if found is not None],
         applied="gradient of the loss plus the penalty on its true gradient",
     )
-    return (each for each in bench.judge(worker, draw) if isinstance(each, SideBySide) or each.kind != "note")
+    return (
+        each for each in bench.judge(worker, draw) if isinstance(each, bed.SideBySide) or each.kind != "note"
+    )
 
 
 def _mistakes(run: Run) -> Iterator[Finding]:
@@ -86,10 +86,8 @@ def _update(window: Window) -> Iterator[Finding]:
     if not math.isnan(weight):
         counts = f"the penalty counts {weight:.3g} times, at a scale of {window.scale:g}"
     hint = "torch.autograd.grad needs create_graph=True and the scaled loss; divide its result by what "
-    hint += (
-        "scaler.get_scale() returns in the same iteration; then scale the sum of loss and penalty, of one "
-    )
-    hint += "norm of all gradients together, as a tensor: .item() leaves it without a gradient"
+    hint += "scaler.get_scale() returns in the same iteration; then scale the sum of loss and penalty, of "
+    hint += "one norm of all gradients together, as a tensor: .item() leaves it without a gradient"
     if abs(weight) < 0.05:
         yield failed("penalty_missing", f"the update is that of the loss alone: {counts}", hint)
     yield from _changed(window)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from amp_lessons.course.exercises.patients.case import LOOP_NAMES, Case, Curve, Observed, names, pieces
+from amp_lessons.course.exercises.patients.case import Case, Curve, Observed
 from amp_lessons.course.exercises.patients.digits import training
 
 _EPOCHS, _PENALTY = 8, 0.01
@@ -27,20 +27,4 @@ def shows(seen: Observed) -> bool:
     return seen.curve("mean loss")[-1] > 2.2
 
 
-CASE = Case.beside(
-    __file__,
-    observe=observe,
-    shows=shows,
-    choices=(
-        pieces(
-            ("            optimizer.zero_grad()\n            with", "            scaler.update()\n"),
-            ("            with", "            scaler.update()\n            optimizer.zero_grad()\n"),
-        ),
-        pieces(("loss + penalty * norm",), ("penalty * norm + loss",), ("loss + norm * penalty",)),
-        pieces(("enabled=dtype == torch.float16",), ("enabled=(dtype is torch.float16)",)),
-        names("gradients, gradient", "slopes, slope", "found, each"),
-        names("scaler", "amp", "scaling"),
-        names("model", "net"),  # a line of 110 characters has no room for more
-        *(ways for ways in LOOP_NAMES if ways.ways[0] != ("model",)),
-    ),
-)
+CASE = Case.beside(__file__, observe=observe, shows=shows)

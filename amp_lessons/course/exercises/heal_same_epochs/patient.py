@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from amp_lessons.course.exercises.patients.case import LOOP_NAMES, Case, Curve, Observed, names, pieces
+from amp_lessons.course.exercises.patients.case import Case, Curve, Observed
 from amp_lessons.course.exercises.patients.digits import MOVED, training
 
 _EPOCHS = 5
@@ -23,20 +23,4 @@ def shows(seen: Observed) -> bool:
     return len(set(seen.curve("mean loss"))) == 1 and seen.numbers[MOVED] > 0.1
 
 
-CASE = Case.beside(
-    __file__,
-    observe=observe,
-    shows=shows,
-    choices=(
-        pieces(
-            ("loss = loss_fn(model(inputs), targets)", "total += loss.item()"),
-            ("loss = loss_fn(model(inputs), targets)", "total += float(loss.detach())"),
-        ),
-        pieces(
-            ("optimizer.zero_grad()",), ("model.zero_grad()",), ("optimizer.zero_grad(set_to_none=True)",)
-        ),
-        pieces(("enabled=dtype == torch.float16",), ("enabled=(dtype is torch.float16)",)),
-        names("scaler", "grad_scaler", "amp_scaler"),
-        *LOOP_NAMES,
-    ),
-)
+CASE = Case.beside(__file__, observe=observe, shows=shows)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from amp_lessons.course.exercises.patients.case import LOOP_NAMES, Case, Curve, Observed, names, pieces
+from amp_lessons.course.exercises.patients.case import Case, Curve, Observed
 from amp_lessons.course.exercises.patients.digits import training
 
 _EPOCHS = 8
@@ -27,20 +27,4 @@ def shows(seen: Observed) -> bool:
     return seen.numbers[_STEPS] < 0.4
 
 
-CASE = Case.beside(
-    __file__,
-    observe=observe,
-    shows=shows,
-    choices=(
-        pieces(
-            ("            optimizer.zero_grad()\n            with", "            scaler.update()\n"),
-            ("            with", "            scaler.update()\n            optimizer.zero_grad()\n"),
-        ),
-        pieces(
-            ("optimizer.zero_grad()",), ("model.zero_grad()",), ("optimizer.zero_grad(set_to_none=True)",)
-        ),
-        pieces(("enabled=dtype == torch.float16",), ("enabled=(dtype is torch.float16)",)),
-        names("scaler", "grad_scaler", "amp_scaler"),
-        *LOOP_NAMES,
-    ),
-)
+CASE = Case.beside(__file__, observe=observe, shows=shows)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from amp_lessons.course.exercises.patients.case import LOOP_NAMES, Case, Curve, Observed, names, pieces
+from amp_lessons.course.exercises.patients.case import Case, Curve, Observed
 from amp_lessons.course.exercises.patients.digits import MOVED, training
 
 _EPOCHS, _MAX_NORM = 6, 1.0
@@ -16,8 +16,7 @@ def observe(loop: Callable[..., Any], seed: int) -> Observed:
     run = training(seed)
     losses = run.run(loop, _EPOCHS, max_norm=_MAX_NORM)
     return Observed(
-        (Curve("mean loss", "epoch", tuple(losses)),),
-        {MOVED: run.moved(), "accuracy": run.accuracy()},
+        (Curve("mean loss", "epoch", tuple(losses)),), {MOVED: run.moved(), "accuracy": run.accuracy()}
     )
 
 
@@ -30,25 +29,4 @@ def shows(seen: Observed) -> bool:
     return losses[-1] > 0.99 * losses[0] and 0 < seen.numbers[MOVED] < 1e-3
 
 
-CASE = Case.beside(
-    __file__,
-    observe=observe,
-    shows=shows,
-    choices=(
-        pieces(
-            ("            optimizer.zero_grad()\n            with", "            scaler.update()\n"),
-            ("            with", "            scaler.update()\n            optimizer.zero_grad()\n"),
-        ),
-        pieces(
-            ("                loss = loss_fn(model(inputs), targets)\n",),
-            ("                outputs = model(inputs)\n                loss = loss_fn(outputs, targets)\n",),
-        ),
-        pieces(
-            ("clip_grad_norm_(model.parameters(), max_norm)",),
-            ("clip_grad_norm_(model.parameters(), max_norm=max_norm)",),
-            ("clip_grad_norm_(list(model.parameters()), max_norm)",),
-        ),
-        names("outputs", "logits", "predicted"),
-        *LOOP_NAMES,
-    ),
-)
+CASE = Case.beside(__file__, observe=observe, shows=shows)

@@ -7,7 +7,7 @@ from typing import Any
 
 from torch import Tensor
 
-from amp_lessons.course.exercises.patients.case import LOOP_NAMES, Case, Curve, Observed, names, pieces
+from amp_lessons.course.exercises.patients.case import Case, Curve, Observed
 from amp_lessons.course.exercises.patients.digits import Training, training
 
 _EPOCHS, _WINDOW = 6, 4
@@ -38,22 +38,4 @@ def shows(seen: Observed) -> bool:
     return seen.numbers[_DIFFERENCE] < 1e-2
 
 
-CASE = Case.beside(
-    __file__,
-    observe=observe,
-    shows=shows,
-    choices=(
-        pieces(
-            ("loss = loss_fn(model(inputs), targets)",), ("loss = loss_fn(model(inputs), targets).mean()",)
-        ),
-        pieces(("(i + 1) % accumulation_steps == 0",), ("not (i + 1) % accumulation_steps",)),
-        pieces(
-            ("optimizer.zero_grad()",), ("model.zero_grad()",), ("optimizer.zero_grad(set_to_none=True)",)
-        ),
-        pieces(("enabled=dtype == torch.float16",), ("enabled=(dtype is torch.float16)",)),
-        names("i", "number", "index", "k"),
-        *(ways for ways in LOOP_NAMES if ways.ways[0] not in (("model",), ("loader",))),
-        names("model", "net"),  # a line of 110 characters has no room for more
-        names("data", "rows", "pairs"),
-    ),
-)
+CASE = Case.beside(__file__, observe=observe, shows=shows)

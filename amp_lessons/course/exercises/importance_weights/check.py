@@ -8,12 +8,11 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from amp_lessons._base.worker.client import Worker
 from amp_lessons.audit.findings import Finding, failed, passed
-from amp_lessons.course.exercises.attempt import reject, require_none
-from amp_lessons.course.exercises.bed import LearnersFunction, function, require_tensor, require_unchanged
+from amp_lessons.course.exercises import bed
 from amp_lessons.formats.dtypes import dtype_name
 
+_WITH_GRAPH = "amp_lessons.course.exercises.bed_there:call_with_graph"
 _TOLERANCE = 1e-5  # relative: a difference and an exponential in fp32 are off by a tenth of it
 _SMALLEST = 1e-7  # by which any weight may be off
 
@@ -100,28 +99,29 @@ def _with_no_numbers() -> TokensCase:
 # --- the check
 
 
-def judge(worker: Worker, draw: torch.Generator) -> Iterator[Finding]:
+def judge(worker: bed.Worker, draw: torch.Generator) -> Iterator[Finding]:
     """Ask for the weights of several kinds of tokens; what is not as in fp64 is rejected by its cause."""
-    importance_weights = function(worker, "importance_weights", torch.zeros(1), torch.zeros(1), 2.0)
+    importance_weights = bed.function(worker, "importance_weights", torch.zeros(1), torch.zeros(1), 2.0)
     for case in cases():
         weights = _answer(importance_weights, case)
-        require_none(_mistakes(weights, case))
+        bed.require_none(_mistakes(weights, case))
     yield passed("ratio_per_token", "each weight is the ratio of the probabilities, however small they are")
     yield passed("ratio_capped", "no weight is above the cap, and below it none is changed")
     yield passed("ratio_is_constant", "no gradient flows through the weights, and what is no number counts 0")
 
 
-def _answer(importance_weights: LearnersFunction, case: TokensCase) -> Tensor:
+def _answer(importance_weights: bed.LearnersFunction, case: TokensCase) -> Tensor:
     trainer, engine = case.trainer.clone(), case.engine.clone()
-    weights, has_graph = importance_weights.with_graph(trainer, engine, case.cap, about=case.what)
-    given = case.engine, case.trainer
-    require_unchanged((engine, trainer), given, "the log-probabilities", "compute with new tensors")
+    given = trainer, engine, case.cap
+    weights, has_graph = importance_weights.called_by(_WITH_GRAPH, *given, about=case.what)
+    as_drawn = case.engine, case.trainer
+    bed.require_unchanged((engine, trainer), as_drawn, "the log-probabilities", "compute with new tensors")
     hint = "one weight for each token, from log-probabilities that .float() has made fp32"
-    weights = require_tensor(weights, torch.float32, case.trainer.shape, case.what, hint)
+    weights = bed.require_tensor(weights, torch.float32, case.trainer.shape, case.what, hint)
     if has_graph:
         said = f"{case.what}, the weights have a graph: the gradient would also change them, "
         hint = "detach the trainer's log-probabilities before anything is computed with them"
-        reject("weights_have_graph", f"{said}and not only the probabilities of tokens", hint)
+        bed.reject("weights_have_graph", f"{said}and not only the probabilities of tokens", hint)
     return weights.double()
 
 
@@ -148,8 +148,7 @@ def _mistakes(weights: Tensor, case: TokensCase) -> Iterator[Finding]:
         lost = ": in fp32 a probability below 1e-45 is 0, and the ratio is lost"
         yield failed("ratio_of_probabilities", f"{said}{lost}", hint)
     if case.trainer.dtype != torch.float32 and off[worst] < 0.02:
-        yield failed(
-            "difference_in_half", f"{said}: digits were lost to 16 bits", "begin with .float() of both"
-        )
+        hint = "begin with .float() of both"
+        yield failed("difference_in_half", f"{said}: digits were lost to 16 bits", hint)
     hint = "exp(trainer - engine) for each token by itself; what is above cap becomes cap, and no more"
     yield failed("wrong_weights", said, hint)

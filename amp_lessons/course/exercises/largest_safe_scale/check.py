@@ -8,26 +8,24 @@ from collections.abc import Callable, Iterator
 import torch
 from torch import Tensor
 
-from amp_lessons._base.worker.client import Worker
 from amp_lessons.audit.findings import Finding, note, passed
-from amp_lessons.course.exercises.attempt import reject
-from amp_lessons.course.exercises.bed import function, reject_type, require_unchanged
+from amp_lessons.course.exercises import bed
 from amp_lessons.course.exercises.report.common_findings import float_in, remark_on_type
 
 
-def judge(worker: Worker, draw: torch.Generator) -> Iterator[Finding]:
+def judge(worker: bed.Worker, draw: torch.Generator) -> Iterator[Finding]:
     """Ask for the scale of many kinds of gradients, and hold it against PyTorch's own cast."""
-    largest_safe_scale = function(worker, "largest_safe_scale", [])
+    largest_safe_scale = bed.function(worker, "largest_safe_scale", [])
     remarks: dict[Finding, None] = {}
     stricter = ""
     for what, gradients in _cases(draw):
         before = [gradient.clone() for gradient in gradients]
         returned = largest_safe_scale(gradients, about=f"for {what}")
         hint = "compute with copies: g.abs(), not g.abs_()"
-        require_unchanged(gradients, before, "the gradients", hint)
+        bed.require_unchanged(gradients, before, "the gradients", hint)
         scale = float_in(returned)
         if scale is None:
-            reject_type("a float was", returned, "return one float")
+            bed.reject_type("a float was", returned, "return one float")
         if not _require_largest(scale, what, gradients):
             stricter = what
         remarks |= dict.fromkeys(remark_on_type(returned, float))
@@ -98,15 +96,13 @@ def _require_largest(scale: float, what: str, gradients: list[Tensor]) -> bool:
     largest = max((float(each.flatten()[each.abs().argmax()]) for each in gradients), key=abs)
     case = f"for {what} ({scale:g} instead of {right:g})"
     if not (math.isfinite(scale) and scale > 0):
-        reject("not_a_scale", f"{scale} is no scale, {case}", "the answer is a positive, finite power of two")
+        said = f"{scale} is no scale, {case}"
+        bed.reject("not_a_scale", said, "the answer is a positive, finite power of two")
     if math.frexp(scale)[0] != 0.5:
-        reject(
-            "not_a_power_of_two",
-            f"{scale:g} is not a power of two, {case}: multiplying by it would round gradients",
-            f"65520 / largest is what no scale may reach: {_BELOW}",
-        )
+        said = f"{scale:g} is not a power of two, {case}: multiplying by it would round gradients"
+        bed.reject("not_a_power_of_two", said, f"65520 / largest is what no scale may reach: {_BELOW}")
     if scale > right:
-        reject(
+        bed.reject(
             "overflows",
             f"the largest gradient, {largest:.9g}, becomes {largest * scale:.9g} at this scale, which fp16 "
             f"makes inf, {case}",
@@ -114,10 +110,7 @@ def _require_largest(scale: float, what: str, gradients: list[Tensor]) -> bool:
             "the exponent down, also below zero: a scale may be below 1, and math.log2 may round up",
         )
     if scale not in (right, strict):
-        reject(
-            "too_small",
-            f"at twice this scale the largest gradient, {largest:.9g}, would become "
-            f"{largest * 2 * scale:.9g}, which still overflows nothing, {case}",
-            "all below 65520 stays finite, and the largest magnitude alone decides",
-        )
+        said = f"at twice this scale the largest gradient, {largest:.9g}, would become "
+        said += f"{largest * 2 * scale:.9g}, which still overflows nothing, {case}"
+        bed.reject("too_small", said, "all below 65520 stays finite, and the largest magnitude alone decides")
     return scale == right

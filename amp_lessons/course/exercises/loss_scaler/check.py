@@ -8,15 +8,12 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from amp_lessons._base.worker.client import Worker
 from amp_lessons.audit import rules
 from amp_lessons.audit.findings import Finding, failed, first, note, passed
-from amp_lessons.course.exercises.attempt import Rejected
-from amp_lessons.course.exercises.bed import LearnersFunction, as_raised, function, require_class, said_of
+from amp_lessons.course.exercises import bed
 from amp_lessons.course.exercises.loss_scaler import scaler_there
 from amp_lessons.course.exercises.loss_scaler.scaler_there import LARGE, OVERFLOWS, Iteration, Run
 from amp_lessons.course.exercises.report.common_findings import remark_on_type
-from amp_lessons.course.exercises.report.results import SideBySide
 
 _SETTINGS = ("init_scale", "growth_factor", "backoff_factor", "growth_interval")
 
@@ -50,16 +47,15 @@ _EVENTS = {
 """What happens in an iteration, as a message says it; what is not here is put into a gradient."""
 
 
-def judge(worker: Worker, draw: torch.Generator) -> Iterator[Finding | SideBySide]:
+def judge(worker: bed.Worker, draw: torch.Generator) -> Iterator[bed.Said]:
     """Take the scaler through overflows and clean iterations, beside PyTorch's."""
-    require_class(worker, "LossScaler")
-    made = function(worker, "LossScaler", **dict.fromkeys(_SETTINGS, 1))
+    bed.require_class(worker, "LossScaler")
+    made = bed.function(worker, "LossScaler", **dict.fromkeys(_SETTINGS, 1))
     compared = [_as_pytorchs(made, *scenario) for scenario in _scenarios(draw)]
     yield passed("scale", "the loss is multiplied by the scale")
     yield passed("unscale", "gradients of all groups are divided by it once, in unscale_ or in step")
-    yield passed(
-        "step", "steps with inf, -inf or NaN are skipped, and no others, also where clipping hid inf"
-    )
+    said = "steps with inf, -inf or NaN are skipped, and no others, also where clipping hid inf"
+    yield passed("step", said)
     yield passed("update", "the scale falls and grows when it should, also below 1 and beyond 2**32")
     for _, remarks in compared:
         yield from remarks
@@ -67,31 +63,31 @@ def judge(worker: Worker, draw: torch.Generator) -> Iterator[Finding | SideBySid
 
 
 def _as_pytorchs(
-    made: LearnersFunction, events: list[str], numbers: tuple[float, ...], beside: bool
-) -> tuple[SideBySide, list[Finding]]:
+    made: bed.LearnersFunction, events: list[str], numbers: tuple[float, ...], beside: bool
+) -> tuple[bed.SideBySide, list[Finding]]:
     """Return the scales of both, and remarks; reject what differs."""
     settings: dict[str, Any] = dict(zip(_SETTINGS, numbers, strict=True))
     right = Run(lambda: torch.amp.GradScaler("cpu", **settings)).through(events)
     seen = _seen(made, settings, events, dict.fromkeys(_SETTINGS, 2) if beside else {})
     scales = (tuple(each.scale_after for each in one) for one in (right, seen))
-    timeline = SideBySide("scale after each update", "iteration", *scales)
+    timeline = bed.SideBySide("scale after each update", "iteration", *scales)
     found = first(_mistakes(seen, right))
     if found is not None and beside:  # alone it was right
         found = _mistake("state_shared", f"while a second LossScaler is in use, {found.message}")
     if found is not None:
-        raise Rejected(found, timeline)
+        raise bed.Rejected(found, timeline)
     return timeline, list(_remarks(seen))
 
 
-def _seen(made: LearnersFunction, settings: dict[str, Any], *extra: Any) -> list[Iteration]:
+def _seen(made: bed.LearnersFunction, settings: dict[str, Any], *extra: Any) -> list[Iteration]:
     there = f"{scaler_there.__name__}:iterations"
     told, _ = made.called_by(there, kwargs=settings, extra=extra)
     if told["stopped"]:
-        raise Rejected(_mistake(*told["stopped"]))
+        raise bed.Rejected(_mistake(*told["stopped"]))
     if told["raised"] is not None:
         doing, count = told["doing"]
         where = f"in {doing or '__init__'}, iteration {count}"
-        raise Rejected(said_of(as_raised(told["raised"]), where, doing))
+        raise bed.Rejected(bed.said_of(bed.as_raised(told["raised"]), where, doing))
     return [Iteration(**each) for each in told["iterations"]]
 
 

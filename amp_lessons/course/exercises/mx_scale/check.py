@@ -9,10 +9,8 @@ from dataclasses import replace
 import torch
 from torch import Tensor
 
-from amp_lessons._base.worker.client import Worker
 from amp_lessons.audit.findings import Finding, failed, note, passed
-from amp_lessons.course.exercises.attempt import require_none
-from amp_lessons.course.exercises.bed import function, reject_type, require_unchanged
+from amp_lessons.course.exercises import bed
 from amp_lessons.course.exercises.report.common_findings import number_in, remark_on_type
 from amp_lessons.course.exercises.small_formats import mistakes as of_scales
 from amp_lessons.course.exercises.small_formats.watching_there import too_large_from
@@ -23,18 +21,18 @@ EXPONENTS = range(-127, 128)  # those that E8M0 has
 NAN = 128  # 128 + 127 is 255, the code of its NaN
 
 
-def judge(worker: Worker, draw: torch.Generator) -> Iterator[Finding]:
+def judge(worker: bed.Worker, draw: torch.Generator) -> Iterator[Finding]:
     """Ask for the exponents of many blocks, the plainest first; the first wrong one decides."""
-    mx_scale = function(worker, "mx_scale", torch.ones(32))
+    mx_scale = bed.function(worker, "mx_scale", torch.ones(32))
     notes: dict[str, Finding] = {}
     for name, block in cases(draw):
         given = block.clone()
         returned = mx_scale(given, about=f"for {name}")
-        require_unchanged([given], [block], "the numbers of the block", "block.abs() makes a new tensor")
+        bed.require_unchanged([given], [block], "the numbers of the block", "block.abs() makes a new tensor")
         exponent = number_in(returned)
         if exponent is None or not math.isfinite(exponent) or exponent != int(exponent):
-            reject_type("an int was", returned, "return k, not 2ᵏ, as an int", f"for {name}")
-        require_none(_mistakes(block, int(exponent), f"for {name}, with the exponent {int(exponent)}"))
+            bed.reject_type("an int was", returned, "return k, not 2ᵏ, as an int", f"for {name}")
+        bed.require_none(_mistakes(block, int(exponent), f"for {name}, with the exponent {int(exponent)}"))
         for remark in (*remark_on_type(returned, int), *_remarks(block, int(exponent), name)):
             notes.setdefault(remark.code, remark)
     yield passed("nothing_saturates", "no block is cut, not even where the floor would cut it")

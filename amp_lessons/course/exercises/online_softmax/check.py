@@ -9,11 +9,9 @@ from typing import NoReturn
 import torch
 from torch import Tensor
 
-from amp_lessons._base.worker.client import Worker
 from amp_lessons.audit import rules
 from amp_lessons.audit.findings import Finding, passed
-from amp_lessons.course.exercises.attempt import Rejected, reject
-from amp_lessons.course.exercises.bed import LearnersFunction, function, require_not_raised, require_tensor
+from amp_lessons.course.exercises import bed
 from amp_lessons.course.exercises.report import common_findings
 from amp_lessons.formats.dtypes import dtype_name
 
@@ -121,9 +119,9 @@ def _masked(draw: torch.Generator, dtype: torch.dtype) -> BlocksCase:
 # --- the check
 
 
-def judge(worker: Worker, draw: torch.Generator) -> Iterator[Finding]:
+def judge(worker: bed.Worker, draw: torch.Generator) -> Iterator[Finding]:
     """Hand out the blocks of each case once; what becomes of them is compared with fp64."""
-    online_softmax = function(worker, "online_softmax", [])
+    online_softmax = bed.function(worker, "online_softmax", [])
     for case in cases(draw):
         result, rounded_by = _result(online_softmax, case)
         if not case.is_near(result):
@@ -135,33 +133,34 @@ def judge(worker: Worker, draw: torch.Generator) -> Iterator[Finding]:
     case = _drawn(("blocks with a NaN among the scores", (16,), _FOUR, 0.0, 0.0), draw, torch.bfloat16)
     case.scores[0, 20] = torch.nan
     if not _result(online_softmax, case)[0][0].isnan().all():
-        raise Rejected(rules.dtypes.nan_hidden(f"the row of that score, for {case.what},"))
+        raise bed.Rejected(rules.dtypes.nan_hidden(f"the row of that score, for {case.what},"))
     yield passed("one_pass", "every block was taken once, and let go before many others came")
     yield passed("whole_softmax", "the result is that of a softmax over all scores, whatever their order")
     yield passed("masked_blocks", "hidden blocks count nothing, and a row that sees no key gives zeros")
-    yield passed(
-        "state_in_fp32", "nothing on the way to the result is rounded to 16 bits, by autocast either"
-    )
+    said = "nothing on the way to the result is rounded to 16 bits, by autocast either"
+    yield passed("state_in_fp32", said)
 
 
-def _result(online_softmax: LearnersFunction, case: BlocksCase) -> tuple[Tensor, str]:
+def _result(online_softmax: bed.LearnersFunction, case: BlocksCase) -> tuple[Tensor, str]:
     """Return what the attempt makes of a case's blocks, and what rounded to 16 bits; reject misuse."""
     what, dtype = f"for {case.what}", case.scores.dtype if case.autocast else None
     seen, _ = online_softmax.called_by(_THERE, *case.blocks(), about=what, extra=(dtype,))
     if seen["changed"]:
         hint = "scores.float() is a new tensor"
-        raise Rejected(common_findings.inputs_changed("scores or values of a block", hint))
+        raise bed.Rejected(common_findings.inputs_changed("scores or values of a block", hint))
     if seen["asked_again"]:
         message = "blocks were asked for once more after the last: an iterator has nothing left by then"
-        reject("blocks_asked_again", f"{what}, {message}", _HINTS["blocks_asked_again"])
-    require_not_raised(seen["raised"], what)  # of sums over nothing, perhaps: a second pass is named by now
+        bed.reject("blocks_asked_again", f"{what}, {message}", _HINTS["blocks_asked_again"])
+    bed.require_not_raised(
+        seen["raised"], what
+    )  # of sums over nothing, perhaps: a second pass is named by now
     held, together = seen["most_held"], case.scores.nbytes + case.values.nbytes
     if len(case.lengths) >= _MANY and held > _HELD * together:
         seen = f"{what}, {held:,} bytes were held when a block was asked for, of {together:,} of all blocks"
-        raise Rejected(common_findings.blocks_kept(seen, _HINTS["blocks_kept"]))
+        raise bed.Rejected(common_findings.blocks_kept(seen, _HINTS["blocks_kept"]))
     result, shape = seen["returned"], (*case.scores.shape[:-1], case.values.shape[-1])
     hint = "begin with scores.float() and values.float(), use keepdim=True, and return fp32"
-    result = require_tensor(result, torch.float32, shape, what, hint)
+    result = bed.require_tensor(result, torch.float32, shape, what, hint)
     return result.detach(), str(seen["rounded_by"])
 
 
@@ -173,10 +172,10 @@ def _require_empty_rows(result: Tensor, case: BlocksCase) -> None:
     if rows.isnan().any():
         why = "-inf - (-inf) is NaN, and so is 0 / 0, the sum of no exponentials"
         hint = f"{_HINTS['masked_block_nan']}; and divide by no less than 1, the least sum of all other rows"
-        raise Rejected(rules.numbers.masked_row_nan(f"{seen} NaN", why, hint))
+        raise bed.Rejected(rules.numbers.masked_row_nan(f"{seen} NaN", why, hint))
     if rows.any():
         seen = f"{seen} {float(rows.abs().max()):.3g}, where zeros belong"
-        raise Rejected(rules.numbers.masked_row_not_zero(seen, "leave -inf what it is: exp(-inf) is 0"))
+        raise bed.Rejected(rules.numbers.masked_row_not_zero(seen, "leave -inf what it is: exp(-inf) is 0"))
 
 
 def _reject_result(result: Tensor, case: BlocksCase, rounded_by: str) -> NoReturn:
@@ -192,9 +191,8 @@ def _reject_result(result: Tensor, case: BlocksCase, rounded_by: str) -> NoRetur
     finite = bool(result.isfinite().all())
     see_all = case.scores.isfinite().all(-1)
     if not finite and not see_all.all() and result[see_all].isfinite().all():
-        _reject(
-            "masked_block_nan", case, "not finite in rows of which some keys are hidden, and in no others"
-        )
+        said = "not finite in rows of which some keys are hidden, and in no others"
+        _reject("masked_block_nan", case, said)
     if rounded_by:
         seen = off if finite else "not finite"
         _reject("state_in_half", case, f"{seen}, and {rounded_by} rounded to 16 bits on the way to it")
@@ -204,7 +202,7 @@ def _reject_result(result: Tensor, case: BlocksCase, rounded_by: str) -> NoRetur
 
 
 def _reject(code: str, case: BlocksCase, seen: str) -> NoReturn:
-    reject(code, f"for {case.what}, the result is {seen}", _HINTS[code])
+    bed.reject(code, f"for {case.what}, the result is {seen}", _HINTS[code])
 
 
 def _summed(case: BlocksCase, rescale_total: bool, rescale_weighted: bool) -> Tensor:

@@ -142,7 +142,7 @@ class Case:
     stub deserves.
     ``observe`` takes whatever the exercise's check takes, and a seed which picks model and data, runs it for
     a few seconds at most, and tells what somebody would see of that run; ``shows`` says whether that is the
-    symptom. ``choices`` are the pieces in which variants differ.
+    symptom. ``choices`` are what variants differ in: names, and pieces of code that are exchanged together.
     """
 
     silent: bool
@@ -160,4 +160,12 @@ class Case:
         texts = yaml.load(Path(module).with_suffix(".yaml").read_text("utf-8"), LOADER)
         diagnoses = tuple(Diagnosis(**each) for each in texts.pop("diagnoses"))
         seen_at = tuple(Sighting(**each) for each in texts.pop("seen_at"))
-        return cls(diagnoses=diagnoses, seen_at=seen_at, **texts, **that_runs)
+        choices = tuple(choice for told in texts.pop("choices") for choice in _told_of(told))
+        return cls(diagnoses=diagnoses, seen_at=seen_at, choices=choices, **texts, **that_runs)
+
+
+def _told_of(told: Any) -> tuple[Choice, ...]:
+    """Read choices: ``loop_names`` are those above, ``names`` and ``pieces`` one each."""
+    if told == "loop_names":
+        return LOOP_NAMES
+    return (names(*told["names"]) if "names" in told else pieces(*map(tuple, told["pieces"])),)

@@ -48,16 +48,8 @@ class Training:
         """
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
-            return loop(
-                self.model,
-                self.loader,
-                self.optimizer,
-                self.loss_fn,
-                epochs,
-                device_type=self.device,
-                dtype=torch.float16,
-                **options,
-            )
+            given = self.model, self.loader, self.optimizer, self.loss_fn, epochs
+            return loop(*given, device_type=self.device, dtype=torch.float16, **options)
 
     def weights(self) -> Tensor:
         """Copy all parameters into one flat tensor on the CPU."""
@@ -80,6 +72,29 @@ class Training:
         return float(torch.cat(right).float().mean())
 
 
+def first_digits(images: int, batch: int, seed: int, device: str) -> list[tuple[Tensor, Tensor]]:
+    """Return the first so many handwritten digits, in batches of an order that the seed draws."""
+    data = digits().train
+    some = LabelledImages(data.images[:images], data.labels[:images])
+    return batches(some, batch, seed=seed, device=device)
+
+
+def trained(
+    loader: list[tuple[Tensor, Tensor]],
+    loss_of: Callable[[Tensor, Tensor], Tensor],
+    optimizer: torch.optim.Optimizer,
+) -> tuple[float, ...]:
+    """Make one step for each batch; return their losses."""
+    losses = []
+    for images, labels in loader:
+        loss = loss_of(images, labels)
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+        losses.append(loss.item())
+    return tuple(losses)
+
+
 def training(seed: int, *, lr: float = 0.3, loss_weight: float = 1.0, images: int = _IMAGES) -> Training:
     """Make a training of the digits, the same for the same seed; its optimizer is plain SGD.
 
@@ -89,12 +104,10 @@ def training(seed: int, *, lr: float = 0.3, loss_weight: float = 1.0, images: in
     width = random.Random(seed).choice(_WIDTHS)
     device = default_device().type
     model = models.digits_classifier(width, seed=seed).to(device)
-    data = digits().train
-    some = LabelledImages(data.images[:images], data.labels[:images])
     loss_fn = nn.CrossEntropyLoss()
     return Training(
         model=model,
-        loader=batches(some, _BATCH, seed=seed, device=device),
+        loader=first_digits(images, _BATCH, seed, device),
         optimizer=torch.optim.SGD(model.parameters(), lr=lr / loss_weight),
         loss_fn=lambda outputs, targets: loss_fn(outputs, targets) * loss_weight,
         device=device,

@@ -13,11 +13,8 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from amp_lessons import autocast
-from amp_lessons._base.worker.client import Worker
-from amp_lessons._base.worker.plain import Handle, Other
 from amp_lessons.audit.findings import Finding, failed, passed, todo
-from amp_lessons.course.exercises.attempt import Rejected, reject
-from amp_lessons.course.exercises.bed import described
+from amp_lessons.course.exercises import bed
 from amp_lessons.formats.dtypes import dtype_name, dtype_of
 
 # each takes h, an fp16 activation of shape (4, 8), and w, an fp32 tensor of shape (8, 8)
@@ -41,9 +38,9 @@ OPERATIONS: dict[str, Callable[[Tensor, Tensor], Tensor]] = {
 }
 
 
-def judge(worker: Worker, draw: torch.Generator) -> Iterator[Finding]:
+def judge(worker: bed.Worker, draw: torch.Generator) -> Iterator[Finding]:
     """Hold each dtype predicted against that of a tensor which PyTorch returns."""
-    predicted = _predictions(worker.call("amp_lessons.course.exercises.bed_there:value_of", Handle(0)))
+    predicted = _predictions(worker.call("amp_lessons.course.exercises.bed_there:value_of", bed.Handle(0)))
     _require_known_operations(predicted)
     unanswered = [name for name in OPERATIONS if _is_open(predicted.get(name))]
     answered = [name for name in OPERATIONS if name not in unanswered]
@@ -77,29 +74,29 @@ def true_dtypes() -> dict[str, torch.dtype]:
 def _predictions(predicted: Any) -> dict[Any, Any]:
     """Return the dict handed in, by a function if the learner made one of it; an empty stub is no attempt."""
     if not isinstance(predicted, dict):
-        message = f"a dict was expected, not {described(predicted)}"
-        reject("not_a_dict", message, "operation: dtype, as in the stub")
+        message = f"a dict was expected, not {bed.described(predicted)}"
+        bed.reject("not_a_dict", message, "operation: dtype, as in the stub")
     if predicted and all(_is_open(predicted.get(name)) for name in OPERATIONS):
-        raise Rejected(todo("fill in the dtypes, then run the check again"))
+        raise bed.Rejected(todo("fill in the dtypes, then run the check again"))
     return dict(predicted)
 
 
 def _is_open(value: Any) -> bool:
-    return value is None or value == Other("builtins.ellipsis")
+    return value is None or value == bed.Other("builtins.ellipsis")
 
 
 def _require_known_operations(predicted: dict[Any, Any]) -> None:
     unknown = [name for name in predicted if name not in OPERATIONS]
     if unknown:
         message = f"{unknown[0]!r} is not among the operations asked for"
-        reject("unknown_operation", message, "keep the stub's keys")
+        bed.reject("unknown_operation", message, "keep the stub's keys")
 
 
 def _mistakes(name: str, value: Any, true: torch.dtype) -> Iterator[Finding]:
     """Yield what is wrong with the dtype predicted for one operation, if anything is."""
     predicted = _as_dtype(value)
     if predicted is None:
-        message = f"{name}: {described(value)} is no torch.dtype"
+        message = f"{name}: {bed.described(value)} is no torch.dtype"
         yield failed("not_a_dtype", message, "write torch.float16 or torch.float32")
     elif predicted != true:
         yield failed(

@@ -9,10 +9,8 @@ from typing import Any, NoReturn
 import torch
 from torch import Tensor
 
-from amp_lessons._base.worker.client import Worker
 from amp_lessons.audit.findings import Finding, passed
-from amp_lessons.course.exercises.attempt import Rejected, reject
-from amp_lessons.course.exercises.bed import function, require_tensor
+from amp_lessons.course.exercises import bed
 from amp_lessons.course.exercises.report import common_findings
 from amp_lessons.formats.dtypes import dtype_name
 from amp_lessons.parallel import sent_bytes
@@ -21,9 +19,9 @@ _ON_RANKS = "amp_lessons.course.exercises.reduce_mean.network_there:on_ranks"
 _FP32_BYTES = 4
 
 
-def judge(worker: Worker, draw: torch.Generator) -> Iterator[Finding]:
+def judge(worker: bed.Worker, draw: torch.Generator) -> Iterator[Finding]:
     """Reduce gradients over several numbers of ranks, on a simulated network that records every message."""
-    reduce_mean = function(worker, "reduce_mean", [], 0, 1, None, None)
+    reduce_mean = bed.function(worker, "reduce_mean", [], 0, 1, None, None)
     for case in _cases(draw):
         given = case.chunks()
         told, _ = reduce_mean.called_by(_ON_RANKS, given, about=case.what)
@@ -106,11 +104,11 @@ def _require_delivered(told: dict[str, Any], case: RanksCase) -> None:
         waits = ", ".join(f"rank {rank} for rank {source}" for rank, source in told["stuck"])
         said = f"the ranks would have waited for ever, {case.what}: {waits}, and nobody was left to send"
         hint = "every recv needs a send by the rank it names: send does not wait, so send first"
-        reject("deadlock", said, hint)
+        bed.reject("deadlock", said, hint)
     for source, to in told["unread"]:
         said = f"rank {source} sent something that rank {to} never received, {case.what}"
         hint = "every send needs a recv: world_size - 1 of both to add up, and as many to hand the sums round"
-        reject("never_received", said, hint)
+        bed.reject("never_received", said, hint)
 
 
 def _require_unchanged(given: list[list[Tensor]], case: RanksCase) -> None:
@@ -118,7 +116,7 @@ def _require_unchanged(given: list[list[Tensor]], case: RanksCase) -> None:
         same = [a.dtype == b.dtype and torch.equal(a, b) for a, b in zip(chunks, before, strict=False)]
         if len(chunks) != len(before) or not all(same):
             hint = "of an fp32 tensor .float() is no copy: add with `x = x + y`, not with `+=`"
-            raise Rejected(
+            raise bed.Rejected(
                 common_findings.inputs_changed("the chunks", f"{hint}, and leave the list as it is")
             )
 
@@ -130,13 +128,13 @@ def _require_ring(sent: list[list[tuple[int, Tensor]]], case: RanksCase) -> None
         if to not in ((rank + 1) % ranks, (rank - 1) % ranks):
             said = f"rank {rank} sent to rank {to}, which is no neighbour of its own, {case.what}"
             hint = "send to (rank + 1) % world_size, receive from (rank - 1) % world_size"
-            reject("not_a_ring", said, hint)
+            bed.reject("not_a_ring", said, hint)
         if tensor.dtype != torch.float32:
             half = tensor.dtype.itemsize < _FP32_BYTES
             worse = "it rounds what was added before" if half else "more bytes take more time"
             said = f"{dtype_name(tensor.dtype)} was sent, {case.what}, where fp32 was asked for: {worse}"
             hint = "make fp32 tensors of the chunks first, chunk.float(), and send fp32 in both passes"
-            reject("sent_in_half" if half else "sent_wider", said, hint)
+            bed.reject("sent_in_half" if half else "sent_wider", said, hint)
     # with unequal chunks it depends on a rank's place which two it need not send; all ranks together do not
     most, enough = 2 * (total - min(case.lengths) * _FP32_BYTES), sent_bytes("all-reduce", total, ranks)
     nbytes = [sum(tensor.nbytes for _, tensor in messages) for messages in sent]
@@ -144,14 +142,14 @@ def _require_ring(sent: list[list[tuple[int, Tensor]]], case: RanksCase) -> None
         said = f"rank {nbytes.index(max(nbytes))} sent {max(nbytes)} bytes, all {sum(nbytes)}, {case.what}, "
         said += f"for a gradient of {total} bytes in fp32; {float(enough):.4g} each are enough"
         hint = "send one chunk at a time: add up until each rank has the whole sum of one chunk, then "
-        reject("sends_too_much", said, f"{hint}hand these sums round")
+        bed.reject("sends_too_much", said, f"{hint}hand these sums round")
 
 
 def _require_mean(results: list[Any], case: RanksCase) -> None:
     """Reject results of a wrong shape or dtype, that are not the mean, or that differ between ranks."""
     for result in results:
         hint = "what arrives takes the place of its own chunk: return torch.cat(sums), in fp32"
-        require_tensor(result, torch.float32, case.mean.shape, case.what, hint)
+        bed.require_tensor(result, torch.float32, case.mean.shape, case.what, hint)
     for rank, result in enumerate(results):
         if not case.near(result, case.mean):
             _reject_mean(result, rank, case)
@@ -159,7 +157,7 @@ def _require_mean(results: list[Any], case: RanksCase) -> None:
         if not torch.equal(result.nan_to_num(7.0), results[0].nan_to_num(7.0)):
             said = f"rank {rank} returned another mean than rank 0, {case.what}, by the last bit perhaps: "
             hint = "let one rank add up each chunk, and all others take its sum as it is"
-            reject("results_differ", f"{said}their weights would drift apart", hint)
+            bed.reject("results_differ", f"{said}their weights would drift apart", hint)
 
 
 def _reject_mean(result: Tensor, rank: int, case: RanksCase) -> NoReturn:
@@ -173,7 +171,7 @@ def _reject_mean(result: Tensor, rank: int, case: RanksCase) -> NoReturn:
     if half is not None:
         rounds = f"the mean is off by {float(off[n]):.2g} of the magnitudes that were added, as far as "
         hint = "make fp32 tensors of the chunks before anything is added or divided, and send those"
-        reject("summed_in_half", f"{rounds}{dtype_name(half)} rounds, {seen}", hint)
+        bed.reject("summed_in_half", f"{rounds}{dtype_name(half)} rounds, {seen}", hint)
     hint = "each chunk meets every rank once before its sum is handed round, is divided once, and "
     hint += "comes back in its place: write down for three ranks who holds what after each hop"
-    reject("wrong_mean", f"the mean is wrong, {seen}", hint)
+    bed.reject("wrong_mean", f"the mean is wrong, {seen}", hint)

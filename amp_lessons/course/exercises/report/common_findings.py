@@ -31,21 +31,16 @@ def as_it_came(names: tuple[str, ...]) -> Finding:
 
 def not_a_function(name: str, given: str) -> Finding:
     """Report that something else was ``given`` than the function ``name``."""
-    return failed(
-        "not_a_function",
-        f"the check was given {given}, not the function {name}",
-        f"pass the function itself, without calling it: check({name!r}, {name})",
-    )
+    hint = f"pass the function itself, without calling it: check({name!r}, {name})"
+    return failed("not_a_function", f"the check was given {given}, not the function {name}", hint)
 
 
 def other_signature(name: str, count: int, keywords: tuple[str, ...], why: str) -> Finding:
     """Report that the function ``name`` cannot be called with ``count`` arguments and these keywords."""
     named = "".join(f", {key}=…" for key in keywords)
-    return failed(
-        "signature",
-        f"{name} cannot be called with {count} positional arguments{named}: {why}",
-        "keep the signature of the stub: the check, like any caller, relies on it",
-    )
+    said = f"{name} cannot be called with {count} positional arguments{named}: {why}"
+    hint = "keep the signature of the stub: the check, like any caller, relies on it"
+    return failed("signature", said, hint)
 
 
 def unfinished(part: str) -> Finding:
@@ -55,20 +50,16 @@ def unfinished(part: str) -> Finding:
 
 def blocking(what: str) -> Finding:
     """Report code that would end, copy or block its process, by ``what`` it did."""
-    return failed(
-        "ends_or_blocks_the_process",
-        f"your code {what}, which would end, copy or block the notebook's kernel; the check did not let it",
-        "return a value, or raise an exception; nothing a training loop does needs such a call",
-    )
+    said = f"your code {what}, which would end, copy or block the notebook's kernel; the check did not let it"
+    hint = "return a value, or raise an exception; nothing a training loop does needs such a call"
+    return failed("ends_or_blocks_the_process", said, hint)
 
 
 def patching(names: Sequence[str]) -> Finding:
     """Report that these parts of PyTorch were replaced."""
-    return failed(
-        "patches_torch",
-        f"your code replaced {', '.join(names[:3])}: every later cell would have used yours",
-        "write your own function or subclass instead of assigning to PyTorch's",
-    )
+    said = f"your code replaced {', '.join(names[:3])}: every later cell would have used yours"
+    hint = "write your own function or subclass instead of assigning to PyTorch's"
+    return failed("patches_torch", said, hint)
 
 
 def leaving(what: Sequence[str]) -> Finding:
@@ -85,21 +76,16 @@ def raised_as(error: str, where: str, doing: str = "") -> Finding:
     """Report an ``error``, in words, that the learner's code raised at a line, "" where none is known."""
     place = f" ({where})" if where else ""
     context = f" {doing}" if doing else ""
-    return failed(
-        "raised",
-        f"your code raised {error}{place}{context}",
-        "run your code outside the check to see the whole traceback",
-    )
+    said = f"your code raised {error}{place}{context}"
+    return failed("raised", said, "run your code outside the check to see the whole traceback")
 
 
 def out_of_time(limit_s: float, where: str) -> Finding:
     """Report code that was still running after ``limit_s`` seconds, at a line, "" where none is known."""
     place = f"; it was at {where}" if where else ""
-    return failed(
-        "time_limit",
-        f"your code was still running after {limit_s:g} seconds{place}",
-        "look for a loop that never ends; on these small problems a right solution takes well under a second",
-    )
+    hint = "look for a loop that never ends; on these small problems a right solution takes well under a "
+    hint += "second"
+    return failed("time_limit", f"your code was still running after {limit_s:g} seconds{place}", hint)
 
 
 def ended(how: str) -> Finding:
@@ -114,11 +100,9 @@ def ended(how: str) -> Finding:
 
 def checker_failed(error: Exception) -> Finding:
     """Report a mistake in the check, which must read as one, and must not become a traceback."""
-    return failed(
-        "checker_failed",
-        f"the check itself could not cope with this attempt: {describe(error)}",
-        "this is a mistake in the course, not in your code; please report it with the code you checked",
-    )
+    said = f"the check itself could not cope with this attempt: {describe(error)}"
+    hint = "this is a mistake in the course, not in your code; please report it with the code you checked"
+    return failed("checker_failed", said, hint)
 
 
 def about_output(characters: int) -> list[Finding]:
@@ -131,11 +115,8 @@ def about_output(characters: int) -> list[Finding]:
 
 def inputs_changed(what: str, hint: str) -> Finding:
     """Report that ``what`` the learner's code was given, in the plural, is no longer the same."""
-    return failed(
-        "inputs_changed",
-        f"{what} were changed in place: whoever uses them next gets the changed ones",
-        hint,
-    )
+    said = f"{what} were changed in place: whoever uses them next gets the changed ones"
+    return failed("inputs_changed", said, hint)
 
 
 def blocks_kept(seen: str, hint: str) -> Finding:
@@ -146,9 +127,8 @@ def blocks_kept(seen: str, hint: str) -> Finding:
 def gradients_cut_off(where: str, to: str = "") -> Finding:
     """Report a result ``where`` no graph leads to what it was made of, or not ``to`` some of it."""
     reached = f" to {to}" if to else ""
-    return failed(
-        "gradients_cut_off", f"{where}, no gradient flows{reached}", "leave out detach, .data and no_grad"
-    )
+    said = f"{where}, no gradient flows{reached}"
+    return failed("gradients_cut_off", said, "leave out detach, .data and no_grad")
 
 
 def wrong_return_type(expected: str, seen: str, hint: str) -> Finding:

@@ -7,14 +7,10 @@ from typing import Any
 
 import torch
 
-from amp_lessons._base.worker.client import Worker
-from amp_lessons._base.worker.plain import Handle
-from amp_lessons.audit.findings import Finding, passed
-from amp_lessons.course.exercises.attempt import reject
-from amp_lessons.course.exercises.bed import asked, described
+from amp_lessons.audit.findings import passed
+from amp_lessons.course.exercises import bed
 from amp_lessons.course.exercises.loss_scaler import check as of_a_scaler
 from amp_lessons.course.exercises.report.common_findings import float_in
-from amp_lessons.course.exercises.report.results import SideBySide
 
 _SETTINGS = {"init_scale": 8.0, "growth_factor": 4.0, "backoff_factor": 0.25, "growth_interval": 3}
 _OTHERS = {"init_scale": 2.0, "growth_factor": 8.0, "backoff_factor": 0.5, "growth_interval": 5}
@@ -24,50 +20,49 @@ _SAVED = "amp_lessons.course.exercises.resumable_scaler.state_there:Saved"
 _SCALES = "amp_lessons.course.exercises.loss_scaler.scaler_there:scales"
 
 
-def judge(worker: Worker, draw: torch.Generator) -> Iterator[Finding | SideBySide]:
+def judge(worker: bed.Worker, draw: torch.Generator) -> Iterator[bed.Said]:
     """Take the scaler through overflows beside PyTorch's, then save it, load it elsewhere, and go on."""
     yield from of_a_scaler.judge(worker, draw)
     _require_state(worker)
     yield passed("resumed", "another scaler goes on with the state as the first would")
 
 
-def _require_state(worker: Worker) -> None:
+def _require_state(worker: bed.Worker) -> None:
     """Compare a scaler that goes on with one that was loaded from its state."""
     scaler = _made(worker, _SETTINGS)
     saved_at = _scales(worker, scaler, _BEFORE)[-1]
-    saved = asked(worker, _SAVED, scaler, keep=True, part="state_dict", about="in state_dict")
+    saved = bed.asked(worker, _SAVED, scaler, keep=True, part="state_dict", about="in state_dict")
     if refused := str(worker.call(saved, method="why_refused")):
-        reject("state_not_plain", refused, "return a dict of plain numbers, not the scaler or an optimizer")
+        hint = "return a dict of plain numbers, not the scaler or an optimizer"
+        bed.reject("state_not_plain", refused, hint)
     wanted = _scales(worker, scaler, _AFTER)
     if changed := worker.call(saved, method="changed"):
-        reject(
-            "state_goes_on",
-            f"when the scaler went on, {changed[0]} changed in the state that it had given before",
-            "return a new dict, with copies of what the scaler remembers",
-        )
+        said = f"when the scaler went on, {changed[0]} changed in the state that it had given before"
+        bed.reject("state_goes_on", said, "return a new dict, with copies of what the scaler remembers")
     for settings in (_SETTINGS, _OTHERS):
         other = _made(worker, settings)
         _scales(worker, other, ("inf", "."))
         part = "load_state_dict"
-        asked(worker, saved, other, method="hand_on", part=part, about=f"in {part}")
-        loaded = asked(worker, other, method="get_scale")
+        bed.asked(worker, saved, other, method="hand_on", part=part, about=f"in {part}")
+        loaded = bed.asked(worker, other, method="get_scale")
         if float_in(loaded) != saved_at:
-            said = f"after loading, the scale is {described(loaded)}, and it was {saved_at} when it was saved"
-            reject("scale_not_resumed", said, "put the scale into the state, and take it from there")
+            seen = bed.described(loaded)
+            said = f"after loading, the scale is {seen}, and it was {saved_at} when it was saved"
+            bed.reject("scale_not_resumed", said, "put the scale into the state, and take it from there")
         _require_same(_scales(worker, other, _AFTER), wanted, settings == _SETTINGS)
 
 
-def _made(worker: Worker, settings: dict[str, float]) -> Handle:
+def _made(worker: bed.Worker, settings: dict[str, float]) -> bed.Handle:
     """Make a scaler there."""
     made: dict[str, Any] = {"keep": True, **settings}
-    handle: Handle = asked(worker, Handle(0), **made)
+    handle: bed.Handle = bed.asked(worker, bed.Handle(0), **made)
     return handle
 
 
-def _scales(worker: Worker, scaler: Handle, events: Sequence[str]) -> list[float | None]:
+def _scales(worker: bed.Worker, scaler: bed.Handle, events: Sequence[str]) -> list[float | None]:
     """Return the scale after each iteration."""
     about = "in an iteration after or before loading"
-    return [float_in(each) for each in asked(worker, _SCALES, scaler, list(events), about=about)]
+    return [float_in(each) for each in bed.asked(worker, _SCALES, scaler, list(events), about=about)]
 
 
 def _require_same(seen: Sequence[float | None], wanted: Sequence[float | None], same_settings: bool) -> None:
@@ -77,6 +72,6 @@ def _require_same(seen: Sequence[float | None], wanted: Sequence[float | None], 
             said = f"in iteration {number} after loading the scale is {one}, the first one's {other}"
             if same_settings:
                 said += ": two clean iterations before the state was saved were not counted"
-                reject("count_not_resumed", said, "the count of clean iterations belongs to the state")
+                bed.reject("count_not_resumed", said, "the count of clean iterations belongs to the state")
             said += ": it follows the arguments that the other scaler was made with"
-            reject("settings_not_resumed", said, "both factors and the interval belong to the state")
+            bed.reject("settings_not_resumed", said, "both factors and the interval belong to the state")

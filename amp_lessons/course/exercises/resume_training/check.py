@@ -8,12 +8,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from amp_lessons._base.worker.client import Raised, Worker
-from amp_lessons._base.worker.plain import Handle
 from amp_lessons.audit.findings import Finding, failed, passed
-from amp_lessons.course.exercises import bed_there
-from amp_lessons.course.exercises.attempt import Rejected, reject, require_none
-from amp_lessons.course.exercises.bed import asked, described, said_of
+from amp_lessons.course.exercises import bed, bed_there
 from amp_lessons.course.exercises.report import common_findings
 from amp_lessons.course.exercises.resume_training import checkpoints_there
 from amp_lessons.course.exercises.resume_training.checkpoints_there import Training
@@ -24,7 +20,7 @@ _NAME = "checkpoint.pt"
 _LATER = (3, 3, 3)  # epochs for which the training goes on, of so many steps
 
 
-def judge(worker: Worker, draw: torch.Generator) -> Iterator[Finding]:
+def judge(worker: bed.Worker, draw: torch.Generator) -> Iterator[Finding]:
     """Save a training that has come some way, load it into a fresh one, and look for what is lost."""
     save, load = _both(worker)
     folder = worker.call("tempfile:mkdtemp")  # where the worker may write, behind a wall not here
@@ -32,7 +28,7 @@ def judge(worker: Worker, draw: torch.Generator) -> Iterator[Finding]:
         for scaling in (True, False):
             worker.call("os:mkdir", f"{folder}/{scaling}")
             _judge_trip(worker, save, load, scaling, f"{folder}/{scaling}", draw)
-    except Rejected:
+    except bed.Rejected:
         worker.call("shutil:rmtree", folder, True)
         raise
     worker.call("shutil:rmtree", folder, True)
@@ -42,23 +38,23 @@ def judge(worker: Worker, draw: torch.Generator) -> Iterator[Finding]:
     yield passed("position", "the epoch and PyTorch's random numbers go on where they stopped")
 
 
-def _both(worker: Worker) -> list[Handle]:
+def _both(worker: bed.Worker) -> list[bed.Handle]:
     """Return the two functions of a pair, a dict, or whatever holds them by their names."""
-    both, handed_in = [], [Handle(number) for number in range(worker.handed_in)]
+    both, handed_in = [], [bed.Handle(number) for number in range(worker.handed_in)]
     for at, (name, count) in enumerate((("save_checkpoint", 6), ("load_checkpoint", 5))):
         both.append(worker.call(f"{_THERE}:held", at, name, *handed_in, keep=True))
         wrong = worker.call(f"{bed_there.__name__}:uncallable", both[at], count, [])
         if wrong and wrong[0] == "not_a_function":
             said = f"two functions were expected, and {name} is {wrong[1]}, not a function"
             hint = 'without calling them: check("resume_training", (save_checkpoint, load_checkpoint))'
-            reject("not_a_function", said, hint)
+            bed.reject("not_a_function", said, hint)
         if wrong:
-            raise Rejected(common_findings.other_signature(name, count, (), wrong[1]))
+            raise bed.Rejected(common_findings.other_signature(name, count, (), wrong[1]))
     return both
 
 
 def _judge_trip(
-    worker: Worker, save: Handle, load: Handle, scaling: bool, folder: str, draw: torch.Generator
+    worker: bed.Worker, save: bed.Handle, load: bed.Handle, scaling: bool, folder: str, draw: torch.Generator
 ) -> None:
     """Save a training, let it go on and save it elsewhere; load the first file, alone, into a fresh one.
 
@@ -82,16 +78,16 @@ def _judge_trip(
     resumed = worker.call(f"{_THERE}:Training", seed + 1, scaling, keep=True)
     try:
         told = worker.call(resumed, load, moved, method="given_to")
-    except Raised as raised:
-        raise Rejected(_load_raised(raised, scaling, left_behind)) from None
+    except bed.Raised as raised:
+        raise bed.Rejected(_load_raised(raised, scaling, left_behind)) from None
     if told["left"]:
-        raise Rejected(common_findings.leaving(told["left"]))
+        raise bed.Rejected(common_findings.leaving(told["left"]))
     saved, later = states
     found = told["state"] | {"epoch": common_findings.number_in(told["epoch"])}
-    require_none(_lost(found, saved, later, fresh, described(told["epoch"])))
+    bed.require_none(_lost(found, saved, later, fresh, bed.described(told["epoch"])))
     if not _equal(told["random_on_gpus"], on_gpus):
         said = "the state of random numbers on the GPU did not come back"
-        reject("random_state_lost", said, _HINTS["random_state_lost"])
+        bed.reject("random_state_lost", said, _HINTS["random_state_lost"])
     beside = next((what for what, its in told["beside"].items() if its), None)
     if beside is None:
         worker.call(resumed, *_LATER, method="train", random=saved["state of random numbers"])
@@ -100,31 +96,29 @@ def _judge_trip(
             beside = "something beside them was changed (a hook, a layer's setting)"
     if beside is not None:
         said = f"all states came back, and yet training goes on otherwise than without a stop: {beside}"
-        hint = (
-            "change the objects by load_state_dict only, which copies into the tensors that are there, and "
-        )
-        hint += "without assign=True"
-        reject("goes_on_otherwise", said, hint)
+        hint = "change the objects by load_state_dict only, which copies into the tensors that are there, "
+        hint += "and without assign=True"
+        bed.reject("goes_on_otherwise", said, hint)
 
 
 def _require_saved(
-    worker: Worker, training: Handle, save: Handle, folder: str, wanted: dict[str, Any]
+    worker: bed.Worker, training: bed.Handle, save: bed.Handle, folder: str, wanted: dict[str, Any]
 ) -> dict[str, Any]:
     """Let a training be saved into a new folder; reject another file or none, and a training that changes."""
     worker.call("os:mkdir", folder)
     about, path = "in save_checkpoint", f"{folder}/{_NAME}"
-    told = asked(worker, training, save, path, wanted["epoch"], about=about, method="given_to")
+    told = bed.asked(worker, training, save, path, wanted["epoch"], about=about, method="given_to")
     if told["left"]:
-        raise Rejected(common_findings.leaving(told["left"]))
+        raise bed.Rejected(common_findings.leaving(told["left"]))
     written = list(map(str, worker.call("os:listdir", folder)))
     if _NAME not in written:
         said = f"save_checkpoint was given {_NAME!r} in an empty folder, and wrote {written or 'no file'}"
-        reject("not_saved", said, "write all of it to path as it is given")
+        bed.reject("not_saved", said, "write all of it to path as it is given")
     changed = next((part for part, its in told["state"].items() if not _equal(its, wanted[part])), None)
     if changed:
         said = f"after save_checkpoint the running training was different, its {changed} changed"
         hint = "only read when saving, and change copies: model.half() and model.eval() work in place"
-        reject("saving_changes_training", said, hint)
+        bed.reject("saving_changes_training", said, hint)
     return told
 
 
@@ -183,7 +177,7 @@ def _not_in_file(what: str) -> Finding:
     return failed("state_not_in_file", said, "write all of it to the file, and read nothing but the file")
 
 
-def _load_raised(raised: Raised, scaling: bool, left_behind: list[str]) -> Finding:
+def _load_raised(raised: bed.Raised, scaling: bool, left_behind: list[str]) -> Finding:
     """Explain the exception that ended load_checkpoint; ``left_behind`` are files beside the one it got."""
     for name in left_behind:
         if name in raised.text:
@@ -194,7 +188,7 @@ def _load_raised(raised: Raised, scaling: bool, left_behind: list[str]) -> Findi
         hint = "save model.state_dict(), optimizer.state_dict() and so on: tensors, numbers, lists and dicts"
         return failed("pickled_objects", said, hint)
     about = f"in load_checkpoint{'' if scaling else ' with a disabled scaler'}"
-    return said_of(raised, about, part="load_checkpoint")
+    return bed.said_of(raised, about, part="load_checkpoint")
 
 
 def _rounded(state: Any, dtype: torch.dtype) -> Any:

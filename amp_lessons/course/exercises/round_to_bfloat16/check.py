@@ -8,24 +8,21 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from amp_lessons._base.worker.client import Worker
 from amp_lessons.audit.findings import Finding, passed
-from amp_lessons.course.exercises.attempt import reject
-from amp_lessons.course.exercises.bed import LearnersFunction, function, reject_type, require_unchanged
+from amp_lessons.course.exercises import bed
 
 _BY_HAND = "amp_lessons.course.exercises.small_formats.casts_there:rounded_by_hand"
 
 
-def judge(worker: Worker, draw: torch.Generator) -> Iterator[Finding]:
+def judge(worker: bed.Worker, draw: torch.Generator) -> Iterator[Finding]:
     """Have values rounded, from the simplest to the last corner, and hold them against PyTorch's own cast."""
-    round_to_bfloat16 = function(worker, "round_to_bfloat16", torch.zeros(1))
+    round_to_bfloat16 = bed.function(worker, "round_to_bfloat16", torch.zeros(1))
     # first of all no cast, whatever it returns
     _result(round_to_bfloat16, "values that bf16 does not have", torch.tensor([0.1, -3.14159, 1e-3]))
     for case in _cases():
         _require_rounded(_result(round_to_bfloat16, case.what, case.x), case)
-    yield passed(
-        "nearest_even", "values are rounded to the nearest bf16, ties to even, carries and overflow included"
-    )
+    said = "values are rounded to the nearest bf16, ties to even, carries and overflow included"
+    yield passed("nearest_even", said)
     yield passed("special", "infinities, NaN, signed zeros and subnormal numbers come out right")
     yield passed("without_a_cast", "without a cast to bf16 by PyTorch, and without changing the input")
 
@@ -86,17 +83,15 @@ def _cases() -> Iterator[RoundingCase]:
     yield RoundingCase("shape", "a single number", torch.tensor(0.1))
 
 
-def _result(round_to_bfloat16: LearnersFunction, what: str, values: Tensor) -> Any:
+def _result(round_to_bfloat16: bed.LearnersFunction, what: str, values: Tensor) -> Any:
     """Return what the learner's function makes of values, without a cast and without changing the input."""
     x = values.clone()
     result, cast = round_to_bfloat16.called_by(_BY_HAND, x, about=f"for {what}")
     if cast:
-        reject(
-            "casts_to_bfloat16",
-            "PyTorch's cast to bf16 did the rounding, which is what is to be done by hand",
-            "work on the bits: x.view(torch.int32)",
-        )
-    require_unchanged([x], [values], "the numbers in x", "a view shares its memory: bits + …, not bits +=")
+        said = "PyTorch's cast to bf16 did the rounding, which is what is to be done by hand"
+        bed.reject("casts_to_bfloat16", said, "work on the bits: x.view(torch.int32)")
+    hint = "a view shares its memory: bits + …, not bits +="
+    bed.require_unchanged([x], [values], "the numbers in x", hint)
     return result
 
 
@@ -109,7 +104,7 @@ def _require_rounded(result: Any, case: RoundingCase) -> None:
     if not isinstance(result, Tensor) or result.dtype != torch.float32 or result.shape != case.x.shape:
         expected = f"for {case.what} an fp32 tensor of shape {tuple(case.x.shape)} was"
         hint = "end with .view(torch.float32), which reads bits of int32, or with .float(); keep the shape"
-        reject_type(expected, result, hint)
+        bed.reject_type(expected, result, hint)
     right = case.x.bfloat16().float()
     wrong = (_bits(result) != _bits(right)) & ~(result.isnan() & right.isnan())
     if wrong.any():
@@ -118,4 +113,4 @@ def _require_rounded(result: Any, case: RoundingCase) -> None:
             for values in (case.x, result.detach(), right)
         )
         hint = _HINTS.get(case.code, "compare x.view(torch.int32) with the bits of the result")
-        reject(case.code, f"{case.what}: {given} became {seen} instead of {wanted}", hint)
+        bed.reject(case.code, f"{case.what}: {given} became {seen} instead of {wanted}", hint)

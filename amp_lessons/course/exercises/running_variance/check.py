@@ -9,10 +9,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from amp_lessons._base.worker.client import Worker
 from amp_lessons.audit.findings import Finding, passed
-from amp_lessons.course.exercises.attempt import Rejected, reject
-from amp_lessons.course.exercises.bed import LearnersFunction, described, function
+from amp_lessons.course.exercises import bed
 from amp_lessons.course.exercises.report import common_findings
 
 _MEAN_WITHIN, _VARIANCE_WITHIN = 1e-5, 1e-2
@@ -21,17 +19,16 @@ _MEAN_WITHIN, _VARIANCE_WITHIN = 1e-5, 1e-2
 _THERE = "amp_lessons.course.exercises.running_variance.blocks_there:call"
 
 
-def judge(worker: Worker, draw: torch.Generator) -> Iterator[Finding]:
+def judge(worker: bed.Worker, draw: torch.Generator) -> Iterator[Finding]:
     """Let blocks of many kinds be read once, and hold what is returned against fp64."""
-    running_variance = function(worker, "running_variance", [])
+    running_variance = bed.function(worker, "running_variance", [])
     for numbers in _cases(draw):
         mean, variance = _returned(running_variance, numbers)
         _require_mean(mean, numbers)
         _require_variance(variance, numbers)
     yield passed("one_pass", "mean and variance came from one pass, in which no block was kept")
-    yield passed(
-        "digits_left", "the variance is right where the mean is 8,000 standard deviations large, in fp32"
-    )
+    said = "the variance is right where the mean is 8,000 standard deviations large, in fp32"
+    yield passed("digits_left", said)
 
 
 @dataclass
@@ -76,24 +73,24 @@ def _cases(draw: torch.Generator) -> list[Numbers]:
     ]
 
 
-def _returned(running_variance: LearnersFunction, numbers: Numbers) -> tuple[Tensor, Tensor]:
+def _returned(running_variance: bed.LearnersFunction, numbers: Numbers) -> tuple[Tensor, Tensor]:
     """Return what was returned, two numbers in fp32; anything else is rejected, and so is how it was made."""
     told, _ = running_variance.called_by(_THERE, *numbers.blocks, about=f"for {numbers.what}")
     returned, wide, kept, read = told
     if wide:
         said = f"{wide}: more digits only hide the problem"
-        reject("state_in_fp64", said, "keep the state in tensors of fp32")
+        bed.reject("state_in_fp64", said, "keep the state in tensors of fp32")
     if kept > 1:  # the first, from which a state begins, may outlive its turn
         said = f"{kept} blocks were still kept after the next one had been read: all do not fit into memory"
         hint = "go on with what the state needs of a block, and let the block go"
-        raise Rejected(common_findings.blocks_kept(said, hint))
+        raise bed.Rejected(common_findings.blocks_kept(said, hint))
     if read < len(numbers.lengths):
         said = f"{read} of {len(numbers.lengths)} blocks were read"
-        reject("blocks_unread", said, "read the blocks to their end")
+        bed.reject("blocks_unread", said, "read the blocks to their end")
     both = returned if isinstance(returned, tuple | list) else [returned]
     if len(both) != 2 or not all(map(_is_number, both)):
-        expected, seen = "two tensors of no dimension in fp32 were", ", ".join(map(described, both))
-        raise Rejected(common_findings.wrong_return_type(expected, seen, "return mean, variance"))
+        expected, seen = "two tensors of no dimension in fp32 were", ", ".join(map(bed.described, both))
+        raise bed.Rejected(common_findings.wrong_return_type(expected, seen, "return mean, variance"))
     return both[0], both[1]
 
 
@@ -108,7 +105,7 @@ def _near(seen: Tensor, right: float, within: float, unit: float = 0.0) -> bool:
 def _require_mean(mean: Tensor, numbers: Numbers) -> None:
     if _near(mean, numbers.mean, _MEAN_WITHIN, numbers.variance**0.5):
         return
-    reject(
+    bed.reject(
         "running_mean",
         f"the mean is {float(mean):.7g} where {numbers.mean:.7g} is right, for {numbers.what}",
         "read a block into fp32 first; the mean moves by (the block's mean - the mean so far) * its part of "
@@ -128,7 +125,7 @@ def _require_variance(variance: Tensor, numbers: Numbers) -> None:
         "the distances between the blocks' means are missing": within,
     }
     why = next((f": {why}" for why, each in suspects.items() if _near(variance, each, 1e-3)), "")
-    reject(
+    bed.reject(
         "running_variance",
         f"the variance is {float(variance):.5g} where {right:.5g} is right, for {numbers.what}{why}",
         "sum squared distances from a mean: squares of the numbers themselves have no digits left; two "

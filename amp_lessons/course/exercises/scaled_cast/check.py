@@ -8,16 +8,8 @@ from collections.abc import Iterator
 import torch
 from torch import Tensor
 
-from amp_lessons._base.worker.client import Worker
 from amp_lessons.audit.findings import Finding, failed, passed
-from amp_lessons.course.exercises.attempt import Rejected, require_none
-from amp_lessons.course.exercises.bed import (
-    LearnersFunction,
-    function,
-    reject_type,
-    require_tensor,
-    require_unchanged,
-)
+from amp_lessons.course.exercises import bed
 from amp_lessons.course.exercises.report.common_findings import float_in
 from amp_lessons.course.exercises.small_formats import mistakes
 from amp_lessons.course.exercises.small_formats.watching_there import BEHAVIOURS, FORMAT_OF
@@ -65,38 +57,38 @@ def cases(draw: torch.Generator) -> Iterator[tuple[str, Tensor]]:
 # --- the check
 
 
-def judge(worker: Worker, draw: torch.Generator) -> Iterator[Finding]:
+def judge(worker: bed.Worker, draw: torch.Generator) -> Iterator[Finding]:
     """Have tensors cast by either behaviour of PyTorch's cast; what they do not stand for is rejected."""
-    scaled_cast = function(worker, "scaled_cast", torch.zeros(1), torch.float8_e4m3fn)
+    scaled_cast = bed.function(worker, "scaled_cast", torch.zeros(1), torch.float8_e4m3fn)
     tried = list(cases(draw))
     for behaviour, whose in BEHAVIOURS.items():
         for dtype, element in FORMAT_OF.items():
             for name, x in tried:
                 what = f"for {name} to {element.name}"
                 values, scale = _answer(scaled_cast, x, dtype, behaviour, what)
-                require_none(_mistakes(values, scale, x.double(), element, f"{what} {whose}"))
+                bed.require_none(_mistakes(values, scale, x.double(), element, f"{what} {whose}"))
     yield passed("half_a_step", "values · scale is x, to half a step of E4M3 and of E5M2, large or small")
     yield passed("corners", "zeros, an empty tensor and the smallest numbers of fp32 have a scale too")
     yield passed("visible", "what is inf or NaN stays so, whichever PyTorch casts")
 
 
 def _answer(
-    scaled_cast: LearnersFunction, x: Tensor, dtype: torch.dtype, behaviour: str, what: str
+    scaled_cast: bed.LearnersFunction, x: Tensor, dtype: torch.dtype, behaviour: str, what: str
 ) -> tuple[Tensor, float]:
     """Return values in fp64 and the scale, NaN where it is not finite, of the types that were asked for."""
     given = x.clone()
     returned, _ = scaled_cast.called_by(_CAST_AS, given, dtype, about=what, extra=(behaviour,))
-    require_unchanged([given], [x], "the values of x", "compute with a new tensor: x / scale")
+    bed.require_unchanged([given], [x], "the values of x", "compute with a new tensor: x / scale")
     hint = "end with return values.to(dtype), scale"
     values, scale = (
         returned if isinstance(returned, tuple | list) and len(returned) == 2 else (returned, None)
     )
-    values = require_tensor(values, dtype, x.shape, f"as values {what}", hint)
+    values = bed.require_tensor(values, dtype, x.shape, f"as values {what}", hint)
     if isinstance(scale, Tensor) and scale.dtype in (torch.float16, torch.bfloat16):
-        raise Rejected(mistakes.computed_in_16_bits(what, f"the scale is a tensor of {scale.dtype}"))
+        raise bed.Rejected(mistakes.computed_in_16_bits(what, f"the scale is a tensor of {scale.dtype}"))
     number = float_in(scale)
     if number is None:
-        reject_type("one number as scale of all was", scale, hint, what)
+        bed.reject_type("one number as scale of all was", scale, hint, what)
     return values.detach().double(), number if math.isfinite(number) else math.nan
 
 

@@ -11,11 +11,9 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from amp_lessons._base.worker.client import Worker
 from amp_lessons.audit import rules
 from amp_lessons.audit.findings import Finding, note, passed
 from amp_lessons.course.exercises import bed, ranks
-from amp_lessons.course.exercises.attempt import Rejected, reject
 from amp_lessons.course.exercises.ranks import RANKS
 from amp_lessons.course.exercises.report import common_findings
 from amp_lessons.course.exercises.sharded_masters import shards_there
@@ -39,7 +37,7 @@ _MOST_GATHERED = 1.5  # times the weights in compute_dtype: there may be a messa
 _RequireRight = Callable[[dict[str, Any], int], None]  # of what a rank has noted
 
 
-def judge(worker: Worker, draw: torch.Generator) -> Iterator[Finding]:
+def judge(worker: bed.Worker, draw: torch.Generator) -> Iterator[Finding]:
     """Train in three dtypes; what each rank held and sent after every call is looked at here."""
     bed.require_class(worker, "ShardedMasters")
     bed.function(worker, "ShardedMasters", None, None)
@@ -53,10 +51,10 @@ def judge(worker: Worker, draw: torch.Generator) -> Iterator[Finding]:
                 require_right(noted, rank)
     for told in (each["told"] for each in ends):  # of the rank that left first is the first
         if told["left"]:
-            raise Rejected(common_findings.leaving(told["left"]))
+            raise bed.Rejected(common_findings.leaving(told["left"]))
         bed.require_not_raised(told["raised"], told["part"] and f"in {told['part']}", told["part"])
     if [len(seen.get(rank, [])) for rank in range(RANKS)] != [len(required)] * RANKS:
-        raise Rejected(common_findings.ended("your code answered in the place of the check"))
+        raise bed.Rejected(common_findings.ended("your code answered in the place of the check"))
     yield passed("masters_sharded", "each rank keeps its share of the weights in fp32, and no other")
     yield passed("computed_in_half", "weights were sent, and computed with, in the dtype asked for")
     yield passed("reduced_in_fp32", "gradients were added up over ranks in fp32, and averaged")
@@ -110,22 +108,20 @@ def _require_shard(masters: Tensor, count: int, when: str, noted: dict[str, Any]
         said = f"{when}, shard is {bed.described(shard)}: an optimizer is to be given a parameter of shape "
         hint = "join all weights flat, pad with -len(flat) % world_size zeros, and keep one part: "
         said += f"{tuple(wanted.shape)}, an equal share of {count} weights"
-        reject("no_shard", said, f"{hint}self.shard = nn.Parameter(…)")
+        bed.reject("no_shard", said, f"{hint}self.shard = nn.Parameter(…)")
     if shard.dtype != torch.float32:
-        raise Rejected(rules.ranks.masters_not_fp32(str(shard.dtype)))
+        raise bed.Rejected(rules.ranks.masters_not_fp32(str(shard.dtype)))
     if not torch.allclose(shard, wanted, rtol=_TOLERANCE, atol=1e-7):
         said = f"{when} the shard is not this rank's part of all weights: {_farthest_off(shard, wanted)}"
-        hint = (
-            "parts come in the order of the ranks, weights in that of model.parameters(), then zeros; nobody "
-        )
-        reject("shard_values", said, f"{hint}but the optimizer changes them, and they are never rounded")
+        hint = "parts come in the order of the ranks, weights in that of model.parameters(), then zeros; "
+        hint += "nobody but the optimizer changes them, and they are never rounded"
+        bed.reject("shard_values", said, hint)
     for name, elements in noted["kept"].items():
         if elements >= count:
-            said = (
-                f"{when} {name} holds {elements} numbers in fp32 on every rank, as many as there are weights"
-            )
+            said = f"{when} {name} holds {elements} numbers in fp32 on every rank, as many as there are "
+            said += "weights"
             hint = "keep this rank's part alone, a copy of it (.clone()): a view keeps the whole in memory"
-            reject("whole_masters_kept", said, hint)
+            bed.reject("whole_masters_kept", said, hint)
 
 
 def _farthest_off(seen: Tensor, wanted: Tensor) -> str:
@@ -137,24 +133,21 @@ def _farthest_off(seen: Tensor, wanted: Tensor) -> str:
 def _require_gathered(wanted: Tensor, when: str, noted: dict[str, Any], rank: int) -> None:
     asked, weights = dtype_name(wanted.dtype), wanted.float()
     if others := {dtype_name(dtype) for dtype in noted["dtypes"] if dtype != wanted.dtype}:
-        said = (
-            f"after gather the model's weights are in {', '.join(sorted(others))}, and {asked} was asked for"
-        )
+        said = f"after gather the model's weights are in {', '.join(sorted(others))}, and {asked} was asked "
+        said += "for"
         hint = "give each parameter a value in compute_dtype: parameter.data = …"
-        reject("compute_dtype_ignored", said, hint)
+        bed.reject("compute_dtype_ignored", said, hint)
     if not torch.equal(noted["weights"], weights):
-        said = (
-            f"{when} the weights that gather gave, joined flat, are not the masters of all ranks, rounded: "
-        )
+        said = f"{when} the weights that gather gave, joined flat, are not the masters of all ranks, "
+        said += "rounded: "
         hint = "gather anew in every step; cut off the padding at the end, and split by p.numel()"
-        reject("gathered_wrong", said + _farthest_off(noted["weights"], weights), hint)
+        bed.reject("gathered_wrong", said + _farthest_off(noted["weights"], weights), hint)
     nbytes = sum(elements * dtype.itemsize for _, dtype, elements in noted["sent"])
     if nbytes > _MOST_GATHERED * wanted.nbytes:
         dtypes = ", ".join(sorted({str(dtype) for _, dtype, _ in noted["sent"]}))
         said = f"weights were sent in {dtypes}, {nbytes} bytes, where {wanted.nbytes} in {asked} are enough"
-        reject(
-            "gathered_in_fp32", said, "cast the shard to compute_dtype first, then gather; and gather once"
-        )
+        hint = "cast the shard to compute_dtype first, then gather; and gather once"
+        bed.reject("gathered_in_fp32", said, hint)
 
 
 def _require_reduced(of_ranks: Tensor, when: str, noted: dict[str, Any], rank: int) -> None:
@@ -163,22 +156,19 @@ def _require_reduced(of_ranks: Tensor, when: str, noted: dict[str, Any], rank: i
     if not isinstance(gradient, Tensor) or gradient.dtype != torch.float32:
         said = f"after reduce, the shard that the optimizer steps has the gradient {bed.described(gradient)}"
         hint = "self.shard.grad = …, of its shape and dtype; and self.shard stays the parameter that it was"
-        reject("no_shard_gradient", said, hint)
+        bed.reject("no_shard_gradient", said, hint)
     if not _close(gradient, parts.mean(0), parts):
-        off = (
-            f"{when} this rank's part of the mean gradient is wrong: {_farthest_off(gradient, parts.mean(0))}"
-        )
+        off = f"{when} this rank's part of the mean gradient is wrong: "
+        off += f"{_farthest_off(gradient, parts.mean(0))}"
         if _close(gradient, sum(half[1:], half[0]).float() / RANKS, parts):
             hint = "make fp32 of them first, as reduce_dtype=torch.float32 does: p.grad.float()"
-            reject("shard_reduced_in_half", f"{off}, as far as adding up in {dtype} rounds", hint)
-        hint = (
-            "join the gradients in the order of the parameters, pad them with zeros as the weights are, add "
-        )
-        hint += "them up over all ranks and divide by their number, both in fp32; change nothing else"
-        reject("wrong_shard_gradient", off, hint)
+            bed.reject("shard_reduced_in_half", f"{off}, as far as adding up in {dtype} rounds", hint)
+        hint = "join the gradients in the order of the parameters, pad them with zeros as the weights are, "
+        hint += "add them up over all ranks and divide by their number, both in fp32; change nothing else"
+        bed.reject("wrong_shard_gradient", off, hint)
     if noted["gradients_stay"]:
         said = "after reduce the model's own gradients are still there: the next backward pass adds to them"
-        reject("gradients_kept", said, "set p.grad = None for every parameter once it is reduced")
+        bed.reject("gradients_kept", said, "set p.grad = None for every parameter once it is reduced")
 
 
 def _close(seen: Tensor, wanted: Tensor, parts: Tensor) -> bool:

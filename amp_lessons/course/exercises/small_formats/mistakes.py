@@ -43,11 +43,8 @@ def zero_amax(
     common: str = "gradients that are all zero are common, in an embedding or behind a dead ReLU",
 ) -> Finding:
     """Report what comes of dividing by a largest magnitude of zero; ``common`` says where one is met."""
-    return failed(
-        "zero_amax",
-        f"{what}: {seen}; {common}",
-        "a largest magnitude of 0 needs any scale that is not 0: amax.clamp(min=1e-30), say",
-    )
+    hint = "a largest magnitude of 0 needs any scale that is not 0: amax.clamp(min=1e-30), say"
+    return failed("zero_amax", f"{what}: {seen}; {common}", hint)
 
 
 def computed_in_16_bits(what: str, seen: str) -> Finding:

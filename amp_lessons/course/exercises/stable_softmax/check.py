@@ -9,23 +9,20 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from amp_lessons._base.worker.client import Worker
 from amp_lessons.audit.findings import Finding, passed
-from amp_lessons.course.exercises.attempt import reject
-from amp_lessons.course.exercises.bed import LearnersFunction, function, reject_type, require_unchanged
+from amp_lessons.course.exercises import bed
 
 
-def judge(worker: Worker, draw: torch.Generator) -> Iterator[Finding]:
+def judge(worker: bed.Worker, draw: torch.Generator) -> Iterator[Finding]:
     """Hold softmax and logsumexp of many kinds of scores against fp64."""
-    softmax_of = function(worker, "softmax_with_logsumexp", torch.zeros(1), 0)
+    softmax_of = bed.function(worker, "softmax_with_logsumexp", torch.zeros(1), 0)
     for case in _cases(draw):
         softmax, logsumexp = _returned(softmax_of, case)
         _require_form(softmax, logsumexp, case)
         _require_near(softmax, case.softmax, case, "softmax")
         _require_near(logsumexp, case.logsumexp, case, "logsumexp")
-    yield passed(
-        "any_size", "softmax and logsumexp are right for scores of any size, and where some are masked"
-    )
+    said = "softmax and logsumexp are right for scores of any size, and where some are masked"
+    yield passed("any_size", said)
     yield passed("rounded_once", "in 16 bits the softmax is rounded once, and logsumexp is in fp32")
 
 
@@ -90,16 +87,17 @@ _NOTING = "amp_lessons.course.exercises.bed_there:call_noting_operations"
 _WHOLE = ("softmax", "log_softmax", "logsumexp", "special_logsumexp", "logaddexp", "logcumsumexp")
 
 
-def _returned(function: LearnersFunction, case: Case) -> tuple[Any, Any]:
+def _returned(function: bed.LearnersFunction, case: Case) -> tuple[Any, Any]:
     given = case.scores.clone()
     (returned, called), _ = function.called_by(_NOTING, given, case.dim, about=f"for {case.what}")
     for name in _WHOLE:
         if name in called:
             said = f"{name} of PyTorch's did the work"
-            reject("uses_torchs_softmax", said, "write it out of exp, log, sums and a maximum")
-    require_unchanged([given], [case.scores], "the scores", "subtract into a new tensor: a - b, not a -= b")
+            bed.reject("uses_torchs_softmax", said, "write it out of exp, log, sums and a maximum")
+    hint = "subtract into a new tensor: a - b, not a -= b"
+    bed.require_unchanged([given], [case.scores], "the scores", hint)
     if not isinstance(returned, tuple | list) or len(returned) != 2:
-        reject_type("two tensors were", returned, "return softmax, logsumexp")
+        bed.reject_type("two tensors were", returned, "return softmax, logsumexp")
     return returned[0], returned[1]
 
 
@@ -110,7 +108,7 @@ def _require_form(softmax: Any, logsumexp: Any, case: Case) -> None:
     for what, value, (shape, dtype) in zip(names, values, wanted, strict=True):
         if not isinstance(value, Tensor) or value.dtype != dtype or value.shape != shape:
             expected = f"for {case.what} a {what} of shape {tuple(shape)} in {dtype} was"
-            reject_type(expected, value, "softmax keeps shape and dtype; logsumexp drops dim")
+            bed.reject_type(expected, value, "softmax keeps shape and dtype; logsumexp drops dim")
 
 
 _EXP_IN_FP32 = 1e-4  # next to 1000 neighbours in fp32 are 6e-5 apart, and exp makes a relative error of that
@@ -126,8 +124,5 @@ def _require_near(seen: Tensor, right: Tensor, case: Case, what: str) -> None:
     if torch.allclose(seen.double(), right, rtol=tolerance, atol=info.smallest_normal * info.eps):
         return
     at = (seen.double() - right).abs().nan_to_num(torch.inf).argmax()
-    reject(
-        case.code,
-        f"{what} is {seen.flatten()[at]:.6g} where {right.flatten()[at]:.6g} is right, for {case.what}",
-        case.hint,
-    )
+    said = f"{what} is {seen.flatten()[at]:.6g} where {right.flatten()[at]:.6g} is right, for {case.what}"
+    bed.reject(case.code, said, case.hint)

@@ -8,27 +8,24 @@ from collections.abc import Iterator
 import torch
 from torch import Tensor
 
-from amp_lessons._base.worker.client import Worker
 from amp_lessons.audit.findings import Finding, passed
-from amp_lessons.course.exercises.attempt import reject
-from amp_lessons.course.exercises.bed import LearnersFunction, function, reject_type, require_unchanged
+from amp_lessons.course.exercises import bed
 
 _DRAWS = 20_000
 _DEVIATIONS = 5.0  # one right attempt in three million is further off, in a case; the seeds are fixed
 
 
-def judge(worker: Worker, draw: torch.Generator) -> Iterator[Finding]:
+def judge(worker: bed.Worker, draw: torch.Generator) -> Iterator[Finding]:
     """Round numbers of many kinds once, and some of them many times."""
-    rounding = function(worker, "round_stochastically", torch.zeros(1), torch.Generator())
+    rounding = bed.function(worker, "round_stochastically", torch.zeros(1), torch.Generator())
     _require_exact_stays(rounding)
     _require_special_stay(rounding)
     _require_neighbours(rounding)
     for what, number in _CASES:
         _require_odds(rounding, what, number)
     _require_draws_of_its_own(rounding)
-    yield passed(
-        "unbiased", "the mean of many roundings is the number itself, also of negative and tiny ones"
-    )
+    said = "the mean of many roundings is the number itself, also of negative and tiny ones"
+    yield passed("unbiased", said)
     yield passed("neighbours", "every number becomes one of its two neighbours, and what bf16 has stays")
     yield passed("repeatable", "every element has a draw of its own, all of them from the generator given")
 
@@ -43,23 +40,25 @@ _CASES = (
 )
 
 
-def _rounded(function: LearnersFunction, x: Tensor, seed: int, what: str) -> Tensor:
+def _rounded(function: bed.LearnersFunction, x: Tensor, seed: int, what: str) -> Tensor:
     """Return what was returned, a bf16 tensor of the shape of ``x``, which must stay as it is."""
     given = x.clone()
     result = function(given, torch.Generator().manual_seed(seed), about=f"for {what}")
     if not isinstance(result, Tensor) or result.dtype != torch.bfloat16 or result.shape != x.shape:
-        reject_type(f"a bf16 tensor of shape {tuple(x.shape)} was", result, "end with .to(torch.bfloat16)")
-    require_unchanged([given], [x], "the numbers", "compute with new tensors: a + b, not a += b")
+        bed.reject_type(
+            f"a bf16 tensor of shape {tuple(x.shape)} was", result, "end with .to(torch.bfloat16)"
+        )
+    bed.require_unchanged([given], [x], "the numbers", "compute with new tensors: a + b, not a += b")
     return result
 
 
-def _require_exact_stays(function: LearnersFunction) -> None:
+def _require_exact_stays(function: bed.LearnersFunction) -> None:
     x = torch.tensor([0.0, 1.0, -2.5, 2.0**-126, 2.0**-133, -(2.0**127), 300.0, 1.9921875])
     for seed in range(5):
         result = _rounded(function, x, seed, "numbers that bf16 has").float()
         if not torch.equal(result, x):
             at = int((result != x).nonzero()[0])
-            reject(
+            bed.reject(
                 "exact_changed",
                 f"{x[at]:g} became {result[at]:g}, and bf16 has the first: there is nothing to round",
                 "noise on the bits is from 0 to 2**16 - 1, not to 2**16, and after it the lower 16 bits are "
@@ -67,17 +66,15 @@ def _require_exact_stays(function: LearnersFunction) -> None:
             )
 
 
-def _require_special_stay(function: LearnersFunction) -> None:
+def _require_special_stay(function: bed.LearnersFunction) -> None:
     bits = torch.tensor([0x7F800000, -0x800000, 0x7FFFFFFF, 0x7F800001, -1], dtype=torch.int32)
     x = bits.view(torch.float32)
     for seed in range(5):
         result = _rounded(function, x, seed, "inf and NaN").float()
         if not (torch.equal(result[:2], x[:2]) and bool(result[2:].isnan().all())):
-            reject(
-                "special_lost",
-                f"inf, -inf and three NaN became {[round(v, 3) for v in result.tolist()]}",
-                "noise in the bits of a NaN may carry into its sign: leave alone what is not finite",
-            )
+            said = f"inf, -inf and three NaN became {[round(v, 3) for v in result.tolist()]}"
+            hint = "noise in the bits of a NaN may carry into its sign: leave alone what is not finite"
+            bed.reject("special_lost", said, hint)
 
 
 def _neighbours(x: Tensor) -> tuple[Tensor, Tensor]:
@@ -86,7 +83,7 @@ def _neighbours(x: Tensor) -> tuple[Tensor, Tensor]:
     return cut.view(torch.float32), (cut + 2**16).view(torch.float32)
 
 
-def _require_neighbours(function: LearnersFunction) -> None:
+def _require_neighbours(function: bed.LearnersFunction) -> None:
     draw = torch.Generator().manual_seed(0)
     x = torch.randn(40, 50, generator=draw) * torch.randn(40, 50, generator=draw).mul(8).exp()
     lower, upper = _neighbours(x)
@@ -94,7 +91,7 @@ def _require_neighbours(function: LearnersFunction) -> None:
     strangers = ((result != lower) & (result != upper)).nonzero()
     if len(strangers):
         at = tuple(strangers[0].tolist())
-        reject(
+        bed.reject(
             "no_neighbour",
             f"{x[at]:.7g} became {result[at]:.7g}, and its neighbours in bf16 are {lower[at]:.7g} and "
             f"{upper[at]:.7g}",
@@ -102,7 +99,7 @@ def _require_neighbours(function: LearnersFunction) -> None:
         )
 
 
-def _require_odds(function: LearnersFunction, what: str, number: float) -> None:
+def _require_odds(function: bed.LearnersFunction, what: str, number: float) -> None:
     """Reject what does not go up as often as the number lies on the way up, within the noise of the draws."""
     x = torch.full((_DRAWS,), number)
     lower, upper = (float(each[0]) for each in _neighbours(x))
@@ -110,7 +107,7 @@ def _require_odds(function: LearnersFunction, what: str, number: float) -> None:
     wanted, seen = (number - lower) / (upper - lower), float(((result - lower) / (upper - lower)).mean())
     if abs(seen - wanted) <= _DEVIATIONS * math.sqrt(wanted * (1 - wanted) / _DRAWS):
         return
-    reject(
+    bed.reject(
         "biased",
         f"{what} went away from zero in {seen:.1%} of {_DRAWS:,} roundings, and {wanted:.1%} is right",
         "draw a number for each element: the odds are the part that is cut off, of 2**16, and rounding to "
@@ -118,13 +115,13 @@ def _require_odds(function: LearnersFunction, what: str, number: float) -> None:
     )
 
 
-def _require_draws_of_its_own(function: LearnersFunction) -> None:
+def _require_draws_of_its_own(function: bed.LearnersFunction) -> None:
     x, what = torch.full((64,), 1 + 2.0**-8), "64 equal numbers"
     torch.manual_seed(0)
     once = _rounded(function, x, 3, what)
     if len(once.unique()) == 1:
         said = "64 equal numbers were all rounded the same way"
-        reject("one_draw_for_all", said, "draw as many numbers as x has")
+        bed.reject("one_draw_for_all", said, "draw as many numbers as x has")
     torch.manual_seed(1)
     again = _rounded(function, x, 3, what)
     further = torch.Generator().manual_seed(3)
@@ -136,4 +133,4 @@ def _require_draws_of_its_own(function: LearnersFunction) -> None:
     ):
         if wrong:
             hint = "pass generator=generator to what draws"
-            reject("generator_unused", f"{seen}: the draws do not come from it", hint)
+            bed.reject("generator_unused", f"{seen}: the draws do not come from it", hint)

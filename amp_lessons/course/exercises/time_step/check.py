@@ -10,13 +10,9 @@ from typing import Any, NamedTuple
 
 import torch
 
-from amp_lessons._base.worker.client import Worker
-from amp_lessons._base.worker.plain import Handle
 from amp_lessons.audit.findings import Finding, failed, note, passed
-from amp_lessons.course.exercises.attempt import reject, require_none
-from amp_lessons.course.exercises.bed import LearnersFunction, described, function
+from amp_lessons.course.exercises import bed
 from amp_lessons.course.exercises.report.common_findings import float_in, remark_on_type
-from amp_lessons.course.exercises.report.results import SideBySide
 
 _THERE = "amp_lessons.course.exercises.time_step.clocks_there"
 
@@ -103,40 +99,35 @@ class Run(NamedTuple):
         return any(map(self.shows, (median(samples), median_low(samples), median_high(samples))))
 
 
-def judge(worker: Worker, draw: torch.Generator) -> Iterator[Finding]:
+def judge(worker: bed.Worker, draw: torch.Generator) -> Iterator[Finding]:
     """Have steps timed whose duration is known, and hold the numbers against their medians."""
-    simulated = worker.call(f"{_THERE}:with_simulated_clocks", Handle(0), keep=True)
+    simulated = worker.call(f"{_THERE}:with_simulated_clocks", bed.Handle(0), keep=True)
     arguments = {"warmup": 1, "repeats": 1, "synchronize": None}
-    time_step = function(worker, "time_step", None, number=simulated.number, **arguments)
+    time_step = bed.function(worker, "time_step", None, number=simulated.number, **arguments)
     seen: list[Run] = []
     for cases in _cases(draw):
         runs = [_run(time_step, case) for case in cases]
         seen += runs
         right, value = zip(*[(run.case.right, run.value) for run in seen], strict=True)
-        require_none(_mistakes(runs), SideBySide("median in ms", "case", right, value))
+        bed.require_none(_mistakes(runs), bed.SideBySide("median in ms", "case", right, value))
     yield passed("warm_up", "what happens only in the first calls is not counted")
     yield passed("synchronized", "work that was only launched is counted, and other work is not")
     yield passed("median", "the median of the samples, in milliseconds: an interrupted call does not move it")
     yield from _remarks(seen)
 
 
-def _run(time_step: LearnersFunction, case: TimingCase) -> Run:
-    told, _ = time_step.called_by(
-        f"{_THERE}:time_calls",
-        about=f"for {case.what}",
-        kwargs={"warmup": case.warmup, "repeats": len(case.samples)},
-        extra=(list(case.durations_ms), case.waits, case.pending_ms),
-    )
+def _run(time_step: bed.LearnersFunction, case: TimingCase) -> Run:
+    there, options = f"{_THERE}:time_calls", {"warmup": case.warmup, "repeats": len(case.samples)}
+    device = list(case.durations_ms), case.waits, case.pending_ms
+    told, _ = time_step.called_by(there, about=f"for {case.what}", kwargs=options, extra=device)
     value, calls = float_in(told["returned"]), told["calls"]
     if value is None or not 0 <= value < inf:
-        reject("not_a_time", f"{described(told['returned'])} is no duration in milliseconds", _HOW)
+        bed.reject("not_a_time", f"{bed.described(told['returned'])} is no duration in milliseconds", _HOW)
     if calls != len(case.durations_ms):
         asked = f"with warmup={case.warmup} and repeats={len(case.samples)}"
-        reject(
-            "wrong_number_of_calls",
-            f"{asked} fn was called {calls} times instead of {len(case.durations_ms)}",
-            "call fn() warmup times before the first sample, where nobody times it, then once per sample",
-        )
+        said = f"{asked} fn was called {calls} times instead of {len(case.durations_ms)}"
+        hint = "call fn() warmup times before the first sample, where nobody times it, then once per sample"
+        bed.reject("wrong_number_of_calls", said, hint)
     return Run(case, told["returned"], value, set(map(str, told["seen"])))
 
 
@@ -148,17 +139,12 @@ def _mistakes(runs: Sequence[Run]) -> Iterator[Finding]:
     case = wrong.case
     where = f"for {case.what}, {wrong.value:.4g} was returned, where {case.right:.4g} ms would be right"
     if wrong.value < 0.05 * case.right and not case.waits:
-        yield failed(
-            "no_sync_after",
-            f"{where}: the clock was read while the device was still working",
-            "call the synchronize that you are given after fn() and before you read the clock",
-        )
+        hint = "call the synchronize that you are given after fn() and before you read the clock"
+        yield failed("no_sync_after", f"{where}: the clock was read while the device was still working", hint)
     if wrong.value < 0.05 * case.right and wrong.clocks & {"process_time", "thread_time"}:
-        yield failed(
-            "not_wall_clock",
-            f"{where}: the clock stood still while the step waited",
-            "process_time counts the processor's work for this process only; time.perf_counter() counts time",
-        )
+        hint = "process_time counts the processor's work for this process only; time.perf_counter() counts "
+        hint += "time"
+        yield failed("not_wall_clock", f"{where}: the clock stood still while the step waited", hint)
     power = log10(wrong.value / case.right) if wrong.value > 0 else 0.0
     if round(power) and isclose(power, round(power), abs_tol=0.003):
         unit = f"that is {10.0 ** round(power):.0e} times the time in milliseconds"
@@ -175,23 +161,15 @@ def _remarks(seen: Sequence[Run]) -> Iterator[Finding]:
     for run in seen:
         yield from remark_on_type(run.returned, float)
     if not all(run.shows(run.case.right) for run in seen):
-        yield note(
-            "not_averaged",
-            "of an even number of samples this is one of the middle two; their mean is the usual median",
-            "statistics.median does it",
-        )
+        said = "of an even number of samples this is one of the middle two; their mean is the usual median"
+        yield note("not_averaged", said, "statistics.median does it")
     if any("time" in run.clocks for run in seen):
-        yield note(
-            "adjustable_clock",
-            "time.time() is the time of day: it jumps when somebody sets it, and it may be coarse",
-            "time.perf_counter() only ever goes forward, and is as fine as the machine allows",
-        )
+        said = "time.time() is the time of day: it jumps when somebody sets it, and it may be coarse"
+        hint = "time.perf_counter() only ever goes forward, and is as fine as the machine allows"
+        yield note("adjustable_clock", said, hint)
     for digits in (1, 2):
         if all(run.value == round(run.value, digits) for run in seen):
-            yield note(
-                "rounded_time",
-                f"the time was rounded to {10.0**-digits:g} ms: of a step that takes a few microseconds "
-                "nothing would be left",
-                "return the median as it is, and round where it is printed",
-            )
+            said = f"the time was rounded to {10.0**-digits:g} ms: of a step that takes a few microseconds "
+            said += "nothing would be left"
+            yield note("rounded_time", said, "return the median as it is, and round where it is printed")
             return

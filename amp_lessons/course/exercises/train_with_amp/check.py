@@ -6,13 +6,11 @@ from collections.abc import Iterator
 
 import torch
 
-from amp_lessons._base.worker.client import Worker
-from amp_lessons.audit.findings import Finding
+from amp_lessons.course.exercises import bed
 from amp_lessons.course.exercises.loops import Bench
-from amp_lessons.course.exercises.report.results import SideBySide
 from amp_lessons.course.exercises.train_with_amp.solution import train_with_amp
 
 
-def judge(worker: Worker, draw: torch.Generator) -> Iterator[Finding | SideBySide]:
+def judge(worker: bed.Worker, draw: torch.Generator) -> Iterator[bed.Said]:
     """Let the loop train on several problems."""
     return Bench(train_with_amp).judge(worker, draw)

@@ -9,11 +9,8 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from amp_lessons._base.worker.client import Worker
-from amp_lessons._base.worker.plain import Handle
 from amp_lessons.audit.findings import Finding, passed
 from amp_lessons.course.exercises import bed
-from amp_lessons.course.exercises.attempt import reject
 from amp_lessons.course.exercises.report.common_findings import float_in
 from amp_lessons.course.exercises.training_step import step_there
 
@@ -47,7 +44,7 @@ _OVERFLOWS = (
 )
 
 
-def judge(worker: Worker, draw: torch.Generator) -> Iterator[Finding]:
+def judge(worker: bed.Worker, draw: torch.Generator) -> Iterator[Finding]:
     """Let the step be made on problems of several kinds, each with its true gradient."""
     bed.function(worker, "training_step", *[None] * 5)
     drawn = [torch.randn(shape, generator=draw) * 0.5 for shape in ((6, 8), (8,), (8, 3))]
@@ -64,23 +61,23 @@ def judge(worker: Worker, draw: torch.Generator) -> Iterator[Finding]:
     yield passed("overflow_left_out", "where a gradient was inf or NaN nothing moved, the scale was halved")
 
 
-def _made(worker: Worker, case: Case, weights: list[Tensor], batch: Any) -> _Made:
+def _made(worker: bed.Worker, case: Case, weights: list[Tensor], batch: Any) -> _Made:
     """Return weights after a step, loss and scale; reject one that asks for the loss otherwise."""
-    made = f"{step_there.__name__}:make", Handle(0), weights, batch, *case[2:]
+    made = f"{step_there.__name__}:make", bed.Handle(0), weights, batch, *case[2:]
     told = bed.asked(worker, *made, about=f"for {case.what}")
     returned, given = told["returned"], told["given"]
     numbers = [float_in(each) for each in returned] if isinstance(returned, tuple | list) else []
     if len(numbers) != 2 or None in numbers:
         bed.reject_type("two floats were", returned, "return loss.item(), scale")
     if len(given) != 1:
-        reject("loss_calls", f"loss_fn was called {len(given)} times", "call it once, with all copies")
+        bed.reject("loss_calls", f"loss_fn was called {len(given)} times", "call it once, with all copies")
     if set(given[0]) != {torch.float16}:
         seen = ", ".join(sorted(map(str, set(given[0]))))
-        reject("not_in_fp16", f"loss_fn was given weights in {seen}", "give it weight.half() of each")
+        bed.reject("not_in_fp16", f"loss_fn was given weights in {seen}", "give it weight.half() of each")
     if not told["kept"] or any(weight.dtype != torch.float32 for weight in told["after"]):
         said = "the list holds other tensors after the step, or no longer in fp32: whoever else has the "
         hint = "change each weight in place: weight -= lr * gradient; only the copies are in fp16"
-        reject("masters_replaced", f"{said}weights keeps the old ones", hint)
+        bed.reject("masters_replaced", f"{said}weights keeps the old ones", hint)
     return told["after"], numbers[0] or 0.0, numbers[1] or 0.0
 
 
@@ -91,7 +88,7 @@ def _require_step(made: _Made, case: Case, weights: list[Tensor], batch: Any) ->
         said = f"for {case.what} the scale returned is {scale:g}, it was {case.scale:g}, and no gradient of "
         said += "loss times scale is too large for fp16: all are finite"
         hint = "multiply in fp32, where loss and scale are; without an overflow return the scale as it is"
-        reject("scale_moved", said, hint)
+        bed.reject("scale_moved", said, hint)
     leaves = [weight.double().requires_grad_() for weight in weights]
     true_loss = step_there.loss_of(leaves, batch, case.loss_weight)
     gradient, start, end = map(_flat, (torch.autograd.grad(true_loss, leaves), weights, after))
@@ -109,10 +106,10 @@ def _require_step(made: _Made, case: Case, weights: list[Tensor], batch: Any) ->
         alike = (why for why, each in suspects.items() if (moved - each).norm() <= 0.1 * each.norm())
         why = next((f": {why}" for why in alike), "")
         hint = "weight -= lr * gradient, in fp32: there the scaled loss's gradient is divided by the scale"
-        reject("step_elsewhere", f"{said}{why}", hint)
+        bed.reject("step_elsewhere", f"{said}{why}", hint)
     if not math.isclose(loss, float(true_loss), rel_tol=_WITHIN):
         said = f"the loss returned is {loss:.6g}, and loss_fn gave {float(true_loss):.6g}"
-        reject("loss_scaled", said, "the scale goes into backward, not into what is returned")
+        bed.reject("loss_scaled", said, "the scale goes into backward, not into what is returned")
 
 
 def _require_nothing(made: _Made, case: Case, weights: list[Tensor]) -> None:
@@ -121,10 +118,10 @@ def _require_nothing(made: _Made, case: Case, weights: list[Tensor]) -> None:
     if changed := [str(place) for place, (a, b) in enumerate(pairs, start=1) if not torch.equal(a, b)]:
         said = f"with {case.what} the weights {', '.join(changed)} of 3 moved"
         hint = "look at all gradients first, for inf, -inf and NaN (by isfinite), then move all or none"
-        reject("overflow_applied", said, hint)
+        bed.reject("overflow_applied", said, hint)
     if scale != case.scale / 2:
         said = f"with {case.what} the scale returned is {scale:g}; half of {case.scale:g} is right"
-        reject("scale_not_halved", said, "after an overflow return scale / 2")
+        bed.reject("scale_not_halved", said, "after an overflow return scale / 2")
 
 
 def _flat(tensors: Sequence[Tensor]) -> Tensor:

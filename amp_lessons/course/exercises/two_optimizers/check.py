@@ -11,13 +11,10 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from amp_lessons._base.worker.client import Worker
-from amp_lessons._base.worker.plain import Handle
 from amp_lessons.audit import rules
 from amp_lessons.audit.findings import Finding, failed, first, passed
 from amp_lessons.audit.rules.scaler import batch_left_out
-from amp_lessons.course.exercises.attempt import Rejected
-from amp_lessons.course.exercises.bed import as_raised, asked, described, function, said_of
+from amp_lessons.course.exercises import bed
 from amp_lessons.course.exercises.loops import audited, with_audit
 from amp_lessons.course.exercises.report import common_findings
 from amp_lessons.course.exercises.report.common_findings import float_in
@@ -85,24 +82,24 @@ _PROBLEMS = (
 )
 
 
-def judge(worker: Worker, draw: torch.Generator) -> Iterator[Finding]:
+def judge(worker: bed.Worker, draw: torch.Generator) -> Iterator[Finding]:
     """Let the step train both networks a few times, and hold every call against the true gradients."""
-    function(worker, "gan_step", *[None] * 7, device_type=None, dtype=None)
+    bed.function(worker, "gan_step", *[None] * 7, device_type=None, dtype=None)
     cuda: set[str] = set()
     old: set[str] = set()
     remarks: dict[Finding, None] = {}
     lowered = ", and the scale was lowered"
     for problem in _PROBLEMS:
         given, batches = problem.drawn(draw)
-        told = asked(worker, _TRAIN, Handle(0), given)
+        told = bed.asked(worker, _TRAIN, bed.Handle(0), given)
         if told["left"]:
-            raise Rejected(common_findings.leaving(told["left"]))
+            raise bed.Rejected(common_findings.leaving(told["left"]))
         for number, seen in enumerate(told["calls"]):
             poisoned = problem.poisoned if number == 1 else None
-            call = GanCall(seen, told["owners"], problem.dtype, *batches[number], poisoned)
+            call = GanCall(seen, told["owners"], problem.dtype, batches[number], poisoned)
             if mistake := first(_mistakes(call)):
-                line = as_raised(call.raised).line if call.raised else ""
-                raise Rejected(with_audit(mistake, audited(worker, given, _TRAIN), line=line))
+                line = bed.as_raised(call.raised).line if call.raised else ""
+                raise bed.Rejected(with_audit(mistake, audited(worker, given, _TRAIN), line=line))
             remarks |= dict.fromkeys(_inputs_cast(call) if poisoned is None else ())
             if poisoned and not call.calls("scale"):
                 costs = ", both networks miss a step where the loss of one of them is not finite"
@@ -111,11 +108,10 @@ def judge(worker: Worker, draw: torch.Generator) -> Iterator[Finding]:
         old |= set(told["old"])
     for code, message, hint, line in audited(worker, given, _TRAIN):
         if code in _HIDDEN:
-            raise Rejected(failed(code, f"{message} [{line}]" if line else message, hint))
+            raise bed.Rejected(failed(code, f"{message} [{line}]" if line else message, hint))
     place = common_findings.in_place_of_cuda(cuda, "autocast", "cpu")
-    yield passed(
-        "precision", f"both networks ran under autocast{place} in the dtype asked for, backward outside it"
-    )
+    said = f"both networks ran under autocast{place} in the dtype asked for, backward outside it"
+    yield passed("precision", said)
     yield passed("discriminator", "its updates are SGD on its own loss, whatever the scale did")
     yield passed("generator", "its updates are SGD on its own loss, whatever the scale did")
     yield passed("overflow", f"an overflow in a network left its weights alone{lowered}")
@@ -139,16 +135,9 @@ class GanCall:
     """
 
     def __init__(
-        self,
-        told: dict[str, Any],
-        owners: dict[str, int],
-        dtype: torch.dtype,
-        real: Tensor,
-        noise: Tensor,
-        poisoned: str | None,
+        self, told: Any, owners: Any, dtype: torch.dtype, batch: tuple[Tensor, Tensor], poisoned: str | None
     ) -> None:
-        self.owners, self.dtype, self.real, self.noise = owners, dtype, real, noise
-        self.poisoned = poisoned
+        self.owners, self.dtype, (self.real, self.noise), self.poisoned = owners, dtype, batch, poisoned
         self.before, self.after = map(_by_part, told["weights"])
         self.applied = {part: (self.before[part] - self.after[part]) / LEARNING_RATE for part in PARTS}
         self.scale, self.scale_after = told["scales"]
@@ -180,21 +169,20 @@ def _opt(part: str) -> str:
 def _mistakes(call: GanCall) -> Iterator[Finding]:
     """Find the mistakes of one call, root causes first."""
     if call.raised is not None:
-        raised = as_raised(call.raised)
+        raised = bed.as_raised(call.raised)
         if "same dtype" in raised.text:  # half and float tensors meet where autocast is off
             yield from _precision(call)
             network = "a network, given what another had computed in 16 bits,"
             yield rules.dtypes.no_autocast(network, dtype_name(call.dtype))
-        yield said_of(raised, f"in {dtype_name(call.dtype)}")
+        yield bed.said_of(raised, f"in {dtype_name(call.dtype)}")
     yield from _precision(call)
     owners = {each["owner"] for each in call.calls("scale", "scaler.step", "GradScaler")}
     if owners - {call.owners["scaler"]}:
-        yield failed(
-            "another_scaler",
+        said = (
             "another GradScaler than the one passed in was used: made anew in every step, it forgets what it "
-            "learned from overflows",
-            "use the scaler that is passed in for both losses",
+            "learned from overflows"
         )
+        yield failed("another_scaler", said, "use the scaler that is passed in for both losses")
     if call.poisoned:
         yield from _overflow(call)
         return
@@ -286,12 +274,9 @@ def _other_labels(part: str, **labels: float | None) -> Finding:
 
 
 def _sigmoid_twice(part: str) -> Finding:
-    return failed(
-        "sigmoid_twice",
-        f"the {part}'s loss was computed on probabilities: binary_cross_entropy_with_logits applies a "
-        "sigmoid itself, and a second one flattens its gradients",
-        "give it the discriminator's outputs as they are",
-    )
+    said = f"the {part}'s loss was computed on probabilities: binary_cross_entropy_with_logits applies a "
+    said += "sigmoid itself, and a second one flattens its gradients"
+    return failed("sigmoid_twice", said, "give it the discriminator's outputs as they are")
 
 
 def _rebuilt(name: str, weights: Tensor) -> Part:
@@ -317,11 +302,9 @@ def _wrong_update(call: GanCall, truths: list[Truth], part: str) -> Iterator[Fin
     """Name what is wrong with a network's update, from what is seen of its steps to what its numbers tell."""
     applied, optimizer, update = call.applied[part], _opt(part), f"the {part}'s update"
     if not call.steps_of(part):
-        yield failed(
-            "network_not_trained",
-            f"{optimizer} never stepped: no gradient was applied to the weights of the {part}",
-            f"call scaler.step({optimizer}) after the {part}'s backward pass",
-        )
+        said = f"{optimizer} never stepped: no gradient was applied to the weights of the {part}"
+        hint = f"call scaler.step({optimizer}) after the {part}'s backward pass"
+        yield failed("network_not_trained", said, hint)
     if len(call.steps_of(part)) > 1:
         hint = "train each network once per call: one backward pass for its loss, one scaler.step"
         yield rules.steps.double_step(f"{optimizer} stepped", hint=hint)
@@ -376,7 +359,7 @@ def _wrong_losses(call: GanCall, truths: list[Truth]) -> Iterator[Finding]:
     pair = call.returned if isinstance(call.returned, (tuple, list)) else []
     seen = [float_in(each) for each in pair if not isinstance(each, Tensor)]
     if len(pair) != 2 or len(seen) != 2 or None in seen:
-        yield common_findings.wrong_return_type("two floats were", described(call.returned), advice)
+        yield common_findings.wrong_return_type("two floats were", bed.described(call.returned), advice)
     rights = zip(*(truth.losses for truth in truths), strict=True)
     for value, right in zip(seen, rights, strict=True):
         if not any(math.isclose(value or 0.0, each, rel_tol=0.02) for each in right):
