@@ -183,8 +183,8 @@ class _Frame:
 
 
 # Real gradients at 2^0, and what a scale of 2^40 makes of them; on a phone what fp16 tells apart.
-_WIDE = _Frame((9, 3.5), (0.065, 0.165, 0.91, 0.785), (-64, 48), step=8)
-_NARROW = _Frame((3.5, 3.1), (0.16, 0.17, 0.76, 0.8), (-48, 32), step=16, upright=True)
+_WIDE = _Frame((9, 3.5), (0.065, 0.165, 0.905, 0.785), (-64, 48), step=8)
+_NARROW = _Frame((3.5, 3.1), (0.16, 0.17, 0.75, 0.8), (-48, 32), step=16, upright=True)
 
 
 _SEEN = 0.06  # of the tallest bar: one gradient of a million that overflows costs a step
