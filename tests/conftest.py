@@ -98,6 +98,17 @@ def _left_in_pytorch():
 
 
 @pytest.fixture(scope="module")
+def one_thread():
+    """Compute on one thread: of tiny tensors a pool only waits, beside other processes of tests."""
+    import torch
+
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(threads)
+
+
+@pytest.fixture(scope="module")
 def taken_along(request):
     """Pickle by value what a file of tests defines: each rank would import it, and pytest, in seconds."""
     import cloudpickle

@@ -165,15 +165,6 @@ def best_ms(dtype, size=256, repeats=10):
     return 1e3 * min(timeit.repeat(lambda: a @ a, number=1, repeat=repeats))
 
 
-@pytest.fixture
-def one_thread():
-    """Time on one thread, so that whatever else runs on this machine disturbs less."""
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
-
-
 @real_clock
 @pytest.mark.skipif(platform.machine() not in ("x86_64", "AMD64"), reason="measured on x86 only")
 def test_what_is_said_of_the_cpus_half_precision_shows_in_its_speed(one_thread):

@@ -11,16 +11,9 @@ from torch.utils.data import DataLoader, TensorDataset
 
 from amp_lessons import training
 
+pytestmark = pytest.mark.usefixtures("one_thread")
+
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
-
-
-@pytest.fixture(autouse=True)
-def _one_thread():
-    """Tiny tensors: beside other test processes a pool of threads only waits."""
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(threads)
 
 
 def make_model():

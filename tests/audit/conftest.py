@@ -23,15 +23,6 @@ def where(request, monkeypatch):
 
 
 @pytest.fixture(scope="module")
-def one_thread() -> Iterator[None]:
-    """Compute on one thread."""
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(threads)
-
-
-@pytest.fixture(scope="module")
 def one_rank() -> Iterator[None]:
     """Be the only rank of a group over gloo."""
     if not dist.is_available() or not dist.is_gloo_available():

@@ -9,7 +9,7 @@ from amp_lessons import fp8
 from amp_lessons.course.material import charlm, models
 from amp_lessons.formats import FORMATS
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("one_thread")]
 
 EIGHT_BITS = [name for name, recipe in fp8.RECIPES.items() if recipe.bits == 8]
 UNSCALED = (
@@ -42,15 +42,6 @@ def train_characters(recipe):
             optimizer.step()
             losses.append(loss.item())
     return sum(losses[-LAST:]) / LAST
-
-
-@pytest.fixture(scope="module", autouse=True)
-def one_thread():
-    """Compute in one thread: matrices this small are not worth a second, which others may be waiting for."""
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(threads)
 
 
 @pytest.fixture(scope="module")

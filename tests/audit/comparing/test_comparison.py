@@ -21,7 +21,7 @@ from amp_lessons import audit
 from amp_lessons.audit.comparing.recording import Recording
 from tests.measure import architectures
 
-pytestmark = pytest.mark.filterwarnings("ignore")
+pytestmark = [pytest.mark.filterwarnings("ignore"), pytest.mark.usefixtures("one_thread")]
 
 SIX = (
     architectures.mlp,
@@ -34,14 +34,6 @@ SIX = (
 OF_TRANSFORMERS = (architectures.gpt2, architectures.bert, architectures.resnet, architectures.vit)
 PRECISIONS = {"fp32": None, "bf16": torch.bfloat16}
 Planted = Callable[[nn.Module], Any]
-
-
-@pytest.fixture(scope="module", autouse=True)
-def one_thread():
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(threads)
 
 
 def loss_of(output: Any) -> Tensor:

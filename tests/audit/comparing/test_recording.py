@@ -18,15 +18,7 @@ from amp_lessons.audit.comparing.sketches import sketch
 from tests.audit.test_watch_changes_nothing import assert_same
 from tests.audit.trainings import TRAININGS
 
-pytestmark = pytest.mark.filterwarnings("ignore")
-
-
-@pytest.fixture(scope="module", autouse=True)
-def one_thread():
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(threads)
+pytestmark = [pytest.mark.filterwarnings("ignore"), pytest.mark.usefixtures("one_thread")]
 
 
 def run(name):

@@ -15,19 +15,13 @@ from torch.profiler import ProfilerActivity, profile, record_function
 from amp_lessons import audit
 from amp_lessons.audit.recorder.spies import Recorder
 
+# One thread allocates: what lies between two moments is of whoever worked between them.
+pytestmark = pytest.mark.usefixtures("one_thread")
+
 _MIB = 2**20
 _WIDTH = 1024
 _LAYER = (_WIDTH * 2 * _WIDTH + 2 * _WIDTH) * 4  # bytes of the largest layer's gradients
 _OURS = "what the audit does"
-
-
-@pytest.fixture(autouse=True)
-def one_thread() -> Iterator[None]:
-    """Let one thread allocate, so that what lies between two moments is of whoever worked between them."""
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(threads)
 
 
 @contextmanager
