@@ -62,7 +62,7 @@ def _made() -> Iterator[Made]:
             for decorator in node.decorator_list if isinstance(node, ast.FunctionDef) else ():
                 if getattr(getattr(decorator, "func", None), "id", "") in ENTERED:
                     yield Made(module, "row", node.name)
-            maker = getattr(getattr(node, "func", None), "id", "")
+            maker = ast.unparse(node.func).removeprefix("bed.") if isinstance(node, ast.Call) else ""
             if maker in MAKERS and node.args:
                 for code in literals(node.args[0]):
                     yield Made(module, maker, code)
