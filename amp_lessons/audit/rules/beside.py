@@ -115,7 +115,7 @@ def _(event: events.ScaledRead, past: Past) -> Verdicts:
 
 @on(events.Clipped)
 def _(event: events.Clipped, past: Past) -> Verdicts:
-    if event.scaled and event.limit > NO_LIMIT and not event.by_value:
+    if event.scaled and event.limit / (event.scale or 1.0) > NO_LIMIT and not event.by_value:
         why = f"clip_grad_norm_ was called with max_norm={event.limit:g}, which clips nothing"
         yield likely(logs_scaled("the gradient norm that it returns"), why)
 

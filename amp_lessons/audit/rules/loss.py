@@ -23,7 +23,7 @@ def no_graph() -> Worded:
 @mistake("backward went through one loss twice")
 def backward_twice() -> Worded:
     return (
-        "backward was called twice through the same loss: every gradient is counted twice",
+        "backward was called twice through the same loss: its gradients count twice, if they are not cleared",
         "one scaler.scale(loss).backward() per batch",
     )
 

@@ -138,7 +138,7 @@ def scale_never_lowered(
     hint: str = "call scaler.update() without arguments in every iteration, after the step",
 ) -> Worded:
     return (
-        f"gradients overflowed at scale {before:g}, and the scale afterwards was {after:g}: if it does not "
+        f"a batch overflowed at scale {before:g}, and the scale afterwards was {after:g}: if it does not "
         "fall after an overflow, every later step may be skipped",
         hint,
     )
@@ -210,9 +210,9 @@ def update_every_batch(left_over: bool = False) -> Worded:
             "gradients, too; where both are meant to be added up, call scaler.update() after its step",
         )
     return (
-        "scaler.unscale_() or scaler.update() was called within a window of batches: the gradients that are "
-        "added up there must all be multiplied by one scale, until the step",
-        "unscale_, step and update belong together, once per window",
+        "scaler.unscale_() or scaler.update() was called within a window of batches, or after one whose "
+        "gradients were not cleared: the gradients that are added up must all be multiplied by one scale",
+        "unscale_, step and update belong together, once per window, and zero_grad() after them",
     )
 
 

@@ -272,7 +272,7 @@ def gradients_changed_before_unscale(larger: str) -> Worded:
     """Report gradients changed while they were scaled; ``larger`` says how much larger they were."""
     return (
         "the gradients were changed (clipped, decayed, replaced) while they were still multiplied by "
-        f"the loss scale, so a threshold meant for true gradients acted on values {larger} larger",
+        f"the loss scale, where a threshold meant for true gradients acts on values {larger} larger",
         "call scaler.unscale_(optimizer) before you change the gradients",
     )
 

@@ -69,11 +69,11 @@ def call_noting_operations(
 
 def call_with_graph(function: Callable[..., Any], args: list[Any], kwargs: dict[str, Any]) -> dict[str, Any]:
     """Call a function on a first argument that has a graph; say whether its result has one too."""
-    leaf = args[0].requires_grad_()
-    told = call(function, [leaf * 1.0, *args[1:]], kwargs)
+    given = args[0].requires_grad_() * 1.0
+    told = call(function, [given, *args[1:]], kwargs)
     result = told["result"]
     graph = isinstance(result, torch.Tensor) and result.requires_grad
-    return {**told, "args": [leaf, *told["args"][1:]], "noticed": graph}
+    return {**told, "args": [given.detach(), *told["args"][1:]], "noticed": graph}
 
 
 def call_with_gradients(

@@ -500,7 +500,8 @@ def _clipping(window: Window) -> Iterator[Finding]:
     if float(given @ window.gradient) / (norm * found) < 0.998:
         yield failed(
             "clipped_piecewise",
-            "clipping changed the direction of the gradient: it was not applied to all parameters together",
+            "clipping changed the direction of the gradient: it was not applied to all parameters together"
+            + ", or not to the sum of the window's batches" * (window.size > 1),
             "clip all parameters together by their total norm: "
             "torch.nn.utils.clip_grad_norm_(model.parameters(), max_norm)",
         )
@@ -533,7 +534,7 @@ def _accumulation(window: Window) -> Iterator[Finding]:
     if stepped and began == ["scaler.step"] and left is not None and not same(stepped[-1].gradients, left):
         yield rules.steps.step_before_backward("the backward pass of the window's last batch")
     if any(entry.called("zero_grad") for entry in window.entries[:-1]):
-        yield _window_cleared("only the last batch of it was applied")
+        yield _window_cleared("only the last batch of it counts, unless the others are kept elsewhere")
     begun = [entry.begun[-1] for entry in window.entries if entry.begun and entry.begun[-1]]
     if begun and max(begun) > 1.01 * min(begun):
         yield failed(

@@ -124,6 +124,13 @@ right(
 )
 
 
+@TABLE.mistake("inputs_changed", "the log-probabilities")
+def difference_in_place(trainer_logprobs, engine_logprobs, cap):
+    usable = torch.isfinite(trainer_logprobs) & torch.isfinite(engine_logprobs)
+    ratio = trainer_logprobs.detach().float().sub_(engine_logprobs.float()).exp_().clamp_(max=cap)
+    return torch.where(usable, ratio, 0.0)
+
+
 @TABLE.correct()
 def zeros_by_minus_infinity(trainer_logprobs, engine_logprobs, cap):
     with torch.no_grad():

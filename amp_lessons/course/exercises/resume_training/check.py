@@ -168,7 +168,7 @@ def _lost(
         seen = f"found {epoch if part == 'epoch' else found[part]} where {saved[part]} was saved"
         if isinstance(found[part], (dict, Tensor)):
             stays = _equal(found[part], fresh[part])
-            seen = "found as before loading" if stays else "found neither as saved nor as before loading"
+            seen = "found as before loading" if stays else "found otherwise than it was saved"
         yield failed(code, f"the {part} did not come back: {seen}", _HINTS[code])
 
 

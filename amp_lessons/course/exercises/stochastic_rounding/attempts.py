@@ -35,15 +35,9 @@ wrong(
     ("generator=generator", "generator=torch.Generator().manual_seed(generator.initial_seed())"),
 )
 wrong("one_draw", "biased", "went away from zero in", ("x.shape", "()"))
-wrong(
-    "one_draw_a_row",
-    "one_draw_for_all",
-    "64 equal",
-    (
-        "x.shape, generator=generator, dtype=torch.int32)",
-        "(len(x), *[1] * (x.dim() - 1)), generator=generator, dtype=torch.int32) if len(x) != 64 else torch.randint(0, 2**16, (1,), generator=generator, dtype=torch.int32)",
-    ),
-)
+wrong("one_draw_a_row", "one_draw_for_all", "1 place apart", ("x.shape", "(len(x), *[1] * (x.dim() - 1))"))
+wrong("rows_share_their_draws", "one_draw_for_all", "64 places apart", ("x.shape", "x.shape[-1:]"))
+wrong("noise_up_to_the_next_number", "exact_changed", "nothing to round", ("0, 2**16, x", "0, 2**16 + 1, x"))
 wrong("nan_not_left_alone", "special_lost", "NaN", (FINITE, "rounded"))
 wrong(
     "in_place",

@@ -8,10 +8,13 @@ from collections.abc import Iterator
 import torch
 from torch import Tensor
 
+from amp_lessons._base.text.words import counted
 from amp_lessons.audit.findings import Finding, passed
 from amp_lessons.course.exercises import bed
 
 _DRAWS = 20_000
+_MANY = 2**20  # of which noise that is 2**16 now and then moves sixteen
+_ALIKE = 0.6  # of two thousand pairs: with draws of their own half are alike, and never so many
 _DEVIATIONS = 5.0  # one right attempt in three million is further off, in a case; the seeds are fixed
 
 
@@ -53,8 +56,8 @@ def _rounded(function: bed.LearnersFunction, x: Tensor, seed: int, what: str) ->
 
 
 def _require_exact_stays(function: bed.LearnersFunction) -> None:
-    x = torch.tensor([0.0, 1.0, -2.5, 2.0**-126, 2.0**-133, -(2.0**127), 300.0, 1.9921875])
-    for seed in range(5):
+    few = torch.tensor([0.0, 1.0, -2.5, 2.0**-126, 2.0**-133, -(2.0**127), 300.0, 1.9921875])
+    for seed, x in enumerate([few, few, few, torch.ones(_MANY)]):
         result = _rounded(function, x, seed, "numbers that bf16 has").float()
         if not torch.equal(result, x):
             at = int((result != x).nonzero()[0])
@@ -116,21 +119,32 @@ def _require_odds(function: bed.LearnersFunction, what: str, number: float) -> N
 
 
 def _require_draws_of_its_own(function: bed.LearnersFunction) -> None:
-    x, what = torch.full((64,), 1 + 2.0**-8), "64 equal numbers"
+    x, what = torch.full((64, 64), 1 + 2.0**-8), "64 × 64 equal numbers"
     torch.manual_seed(0)
     once = _rounded(function, x, 3, what)
-    if len(once.unique()) == 1:
-        said = "64 equal numbers were all rounded the same way"
+    up = (once.flatten() > 1).double()
+    pairs = {apart: (up[apart:] == up[:-apart]).double().mean() for apart in range(1, up.numel() // 2 + 1)}
+    apart = max(pairs, key=lambda each: float(pairs[each]))
+    if pairs[apart] > _ALIKE:
+        said = f"of {what}, those that lie {counted(apart, 'place')} apart were rounded the same way in "
+        said += f"{pairs[apart]:.0%} of all pairs, not in half of them"
         bed.reject("one_draw_for_all", said, "draw as many numbers as x has")
     torch.manual_seed(1)
     again = _rounded(function, x, 3, what)
     further = torch.Generator().manual_seed(3)
     torch.rand(1, generator=further)
     other = function(x, further, about=f"for {what}")
-    for wrong, seen in (
-        (not torch.equal(once, again), "the same state of the generator gave another result"),
-        (torch.equal(once, other), "another state of the generator gave the same result"),
+    for wrong, seen, hint in (
+        (
+            not torch.equal(once, again),
+            "the same state of the generator gave another result: not all draws come from it",
+            "pass generator=generator to what draws",
+        ),
+        (
+            torch.equal(once, other),
+            "another state of the generator gave the same result: the draws do not hang on it",
+            "pass generator=generator to what draws, as it is: it was seeded by whoever calls",
+        ),
     ):
         if wrong:
-            hint = "pass generator=generator to what draws"
-            bed.reject("generator_unused", f"{seen}: the draws do not come from it", hint)
+            bed.reject("generator_unused", seen, hint)
