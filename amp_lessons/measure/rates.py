@@ -224,7 +224,7 @@ def copy_rates(
 ) -> tuple[Rate, ...]:
     """Time copies of ``sizes`` bytes; small ones stay in a cache, the largest shows the memory's own rate."""
     kind, place = precision(precision_name), usable_device(device)
-    wanted = _whole(sizes) or [2**power for power in range(20, 31 if place.type == "cuda" else 29, 2)]
+    wanted = _whole(sizes) or _copy_sizes(place)
     fitting = [size for size in wanted if 2 * size <= _SHARE_OF_FREE_MEMORY * free_bytes(place)]
     return tuple(_copy_rate(size, kind, place, seconds) for size in fitting or [min(wanted)])
 
@@ -247,6 +247,10 @@ def _product_sizes(place: torch.device) -> Sequence[int]:
         return [2**power for power in range(7, 13)]
     powers = [2**power for power in range(8, 15)]
     return sorted(powers + [3 * size // 2 for size in powers[:-1]])
+
+
+def _copy_sizes(place: torch.device) -> Sequence[int]:
+    return [2**power for power in range(20, 31 if place.type == "cuda" else 29, 2)]
 
 
 def random_values(shape: tuple[int, ...], kind: Precision, draw: torch.Generator) -> torch.Tensor:

@@ -306,7 +306,7 @@ def test_the_search_finds_words_of_a_section_and_what_a_whole_error_means(open_p
     expect(page.locator("#found li").first).to_be_visible()
     assert page.locator("#found a", has_text="04").count()
     page.locator("#found a").first.click()
-    assert page.locator("h1, h2").first.is_visible()
+    expect(page.locator("h1, h2").first).to_be_visible()
     page = open_page("search")
     page.locator("#words").fill("RuntimeError: expected scalar type Half but found Float")
     page.locator("#found a").first.click()
