@@ -64,14 +64,22 @@ def outcome(*parts: Any) -> list[Any]:
     return copy.deepcopy([*states, torch.get_rng_state()])
 
 
-def apply(loss: Tensor, optimizer: torch.optim.Optimizer, scaler: torch.amp.GradScaler | None = None) -> None:
-    """Step, with a scaler where there is one, on the gradients of this loss alone."""
+def apply(
+    loss: Tensor,
+    optimizer: torch.optim.Optimizer,
+    scaler: torch.amp.GradScaler | None = None,
+    clipped: nn.Module | None = None,
+) -> None:
+    """Step on the gradients of this loss alone: with a scaler, and then ``clipped``, where there is one."""
     optimizer.zero_grad()
     if scaler is None:
         loss.backward()
         optimizer.step()
     else:
         scaler.scale(loss).backward()
+        if clipped is not None:
+            scaler.unscale_(optimizer)
+            nn.utils.clip_grad_norm_(clipped.parameters(), 1.0)
         scaler.step(optimizer)
         scaler.update()
 
@@ -89,16 +97,7 @@ def loop(
         inputs = inputs * 1e6 if poisoned and step == 2 else inputs
         statistics = [buffer.clone() for buffer in model.buffers()]
         loss = loss_of(model, inputs, targets, dtype)
-        optimizer.zero_grad()
-        if scaler is None:
-            loss.backward()
-            optimizer.step()
-        else:
-            scaler.scale(loss).backward()
-            scaler.unscale_(optimizer)
-            nn.utils.clip_grad_norm_(model.parameters(), 1.0)
-            scaler.step(optimizer)
-            scaler.update()
+        apply(loss, optimizer, scaler, clipped=model)
         if not loss.isfinite():
             put_back(model, statistics)
         losses.append(loss.item())

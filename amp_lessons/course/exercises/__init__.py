@@ -6,7 +6,6 @@ of the notebook (a function, a class, a dict), never a file.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
@@ -101,14 +100,6 @@ def _same_as(old: Version) -> Finding:
     )
 
 
-def _told(record: Callable[[Learner], None]) -> str:
-    """Record progress; a folder that cannot be written to must not keep anyone from learning."""
-    try:
-        return progress.change(record)
-    except ProgressError as error:
-        return str(error)
-
-
 def _with_note(report: Report, code: str, message: str) -> Report:
     if not message:
         return report
@@ -123,14 +114,14 @@ def hint(exercise_id: str, number: int) -> Hint:
     exercise = shelf.find(exercise_id)
     if number not in range(1, len(exercise.hints) + 1):
         raise ValueError(f"{exercise_id} has hints 1 to {len(exercise.hints)}, there is no hint {number!r}")
-    message = _told(lambda kept: kept.record_hint(exercise_id, number))
+    message = progress.try_changing(lambda kept: kept.record_hint(exercise_id, number))
     return Hint(exercise_id, number, len(exercise.hints), exercise.hints[number - 1], message)
 
 
 def solution(exercise_id: str) -> Solution:
     """Return a right answer to an exercise, why it is right, and other ways; ``message`` as with ``hint``."""
     exercise = shelf.find(exercise_id)
-    message = _told(lambda kept: kept.record_solution(exercise_id))
+    message = progress.try_changing(lambda kept: kept.record_solution(exercise_id))
     told = exercise.solution_source, exercise.explanation, exercise.solution
     return Solution(exercise_id, *told, message, exercise.other_ways)
 

@@ -15,6 +15,7 @@ from threading import Lock
 import anywidget
 from pygments.formatters import HtmlFormatter
 
+from amp_lessons._base.drawing.style import scroll_shadow
 from amp_lessons._base.text.bars import in_words, watched, with_bar
 from amp_lessons._base.text.words import counted
 from amp_lessons.course import views
@@ -164,7 +165,11 @@ def style() -> str:
     """Return the one style of all pages: the site's own, those of questions and widgets, colours of code."""
     highlighted = HtmlFormatter(style=code.HouseStyle).get_style_defs(".highlight")
     shared = [quiz.SHEET.read_text("utf-8"), widget_styles(), highlighted]
-    sheets = [(ASSETS / "site.css").read_text("utf-8"), *shared]
+    # what is wider than the page has a shadow on the side where there is more of it, as in a notebook
+    shadow = '.amp-scroll,\n[role="region"],\npre {{\n  background: {};\n}}'.format(
+        scroll_shadow("var(--paper)")
+    )
+    sheets = [(ASSETS / "site.css").read_text("utf-8"), shadow, *shared]
     return re.sub(r"\n\s+", "\n", "\n".join(sheets))
 
 

@@ -7,7 +7,6 @@ from markupsafe import Markup
 
 from amp_lessons._base.drawing.picture import sentence_html
 from amp_lessons.course import progress
-from amp_lessons.course.progress import ProgressError
 from amp_lessons.course.routes import following, overview
 from amp_lessons.course.routes.catalogue import IN_ORDER, ROUTES
 from amp_lessons.course.routes.stops import Route
@@ -56,10 +55,7 @@ class Map(Counting):
 
     def _keep(self) -> None:
         """Keep the choice, which the ends of lessons go by too; a file that cannot be written keeps none."""
-        try:
-            self._unkept = progress.change(lambda kept: kept.choose(self._route.id))
-        except ProgressError as error:
-            self._unkept = str(error)
+        self._unkept = progress.try_changing(lambda kept: kept.choose(self._route.id))
         count_again()
 
     def stand_in(self) -> Markup:

@@ -13,7 +13,7 @@ from matplotlib.lines import Line2D
 
 from amp_lessons import devices
 from amp_lessons._base.drawing.picture import Picture
-from amp_lessons._base.drawing.style import GRID, ZONES, dtype_colour, house_style
+from amp_lessons._base.drawing.style import GRID, STROKES, ZONES, dtype_colour, house_style
 from amp_lessons._base.text.words import MEASURED_MARK, relative
 from amp_lessons.course.material.race import TASKS, Race
 from amp_lessons.course.views.base.controls import button, dropdown, row
@@ -246,7 +246,7 @@ class RacePicture(Picture):
 
     def _draw_losses(self, axes: Axes, race: Race) -> tuple[Line2D, Line2D, Line2D]:
         # One curve may lie on top of the other, which is the point: width and dashes keep both in sight.
-        (fp32,) = axes.plot([], [], color=dtype_colour("fp32"), lw=5, alpha=0.35, label="fp32")
+        (fp32,) = axes.plot([], [], **STROKES[0], label="fp32")
         precision = race.amp.precision
         (amp,) = axes.plot(
             [], [], color=dtype_colour(precision), lw=1.8, ls=(0, (5, 1.5)), label=f"{precision} autocast"
