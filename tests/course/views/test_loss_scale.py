@@ -1,5 +1,6 @@
 """The fates of gradients, against PyTorch's cast and a real backward pass; the story says what is typed."""
 
+import functools
 import re
 
 import pytest
@@ -116,9 +117,27 @@ def test_it_says_in_short_whether_a_scale_is_safe(live):
     for exponent, said in ((12, "✓ Safe: few vanish."), (40, "✗ Too far: some overflow.")):
         live.exponent = exponent
         assert live.page.in_short == states.page_shown(live)["in_short"] == said
+        assert live.page.goal[1] == ""
     half_vanish = scaling.census([torch.tensor([2.0**-30, 2.0**-10])])
-    assert live.verdict(half_vanish) == "✗ Not yet: too many vanish."
+    assert live.verdict(half_vanish)[0] == "✗ Not yet: too many vanish."
     assert CensusView(torch.ones(1)).page.in_short == "", "the lesson asks there for no window"
+
+
+def test_it_says_which_end_of_the_window_is_found_once_half_that_scale_was_tried(batch):
+    live = LossScaleView(models.digits_classifier(seed=0), batch, lambda *args: cross_entropy(*args) / 2**14)
+    ends = {}
+    for live.exponent in range(41):
+        if live.goal[1]:
+            ends[live.exponent] = live.in_short
+    (first, begins), (last, ends_with) = ends.items()
+    assert (begins, ends_with) == ("✓ Here the safe scales begin.", "✗ Here overflow begins.")
+    census = functools.partial(scaling.backward_at, live._probe._model, batch, live._probe._loss_fn)
+    least, below = (census(2.0**exponent).underflow_fraction for exponent in (first, first - 1))
+    assert least < 0.1 <= below
+    assert [census(2.0**exponent).overflowed > 0 for exponent in (last - 1, last)] == [False, True]
+    live.scale = 1.5 * 2.0**first
+    live.scale = 3 * 2.0**first
+    assert live.goal[1] == "", "of numbers between powers of two none is an end"
 
 
 @pytest.mark.parametrize(("fits", "said"), [(999, True), (9, False)])

@@ -11,7 +11,8 @@ function render({ model, el }) {
   for (const each of [inShort, caption]) each.setAttribute("aria-live", "polite");
   figure.innerHTML = model.get("box");
   const drawing = figure.querySelector(".amp-scroll");
-  figure.append(inShort, caption);
+  drawing.before(inShort);
+  figure.append(caption);
   el.append(figure);
 
   const move = () => {
@@ -36,8 +37,14 @@ function render({ model, el }) {
     for (const each of drawing.children) each.setAttribute("aria-label", model.get("alt"));
   };
   const speak = () => (caption.textContent = model.get("caption"));
-  const judge = () => (inShort.textContent = model.get("in_short"));
-  const changes = { drawing: draw, outlines: move, alt: describe, caption: speak, in_short: judge };
+  const reached = {}; // goals, by what they are goals of
+  const judge = () => {
+    const [of, goal] = model.get("goal");
+    const goals = (reached[of] ??= new Set());
+    if (goal) goals.add(goal);
+    inShort.textContent = model.get("in_short") + (goal && goals.size > 1 ? " You have found both." : "");
+  };
+  const changes = { drawing: draw, outlines: move, alt: describe, caption: speak, in_short: judge, goal: judge };
   for (const [name, change] of Object.entries(changes)) model.on(`change:${name}`, change);
   draw();
   judge();

@@ -28,6 +28,8 @@ from amp_lessons.course.views.base.view import View
 
 P = TypeVar("P", bound=Picture)
 SVG_DPI = 72  # matplotlib writes SVG in points
+Goal = tuple[str, str]  # one of the two that a task asks for, and before it what they are looked for in
+NO_GOAL = ("", "")
 _COMMANDS = {Outline.MOVETO: "M%.2f %.2f", Outline.LINETO: "L%.2f %.2f", Outline.CLOSEPOLY: "Z"}
 
 
@@ -41,6 +43,7 @@ class MovingPage(anywidget.AnyWidget):
     outlines: Any = traitlets.Dict().tag(sync=True)
     caption = traitlets.Unicode().tag(sync=True)
     in_short = traitlets.Unicode().tag(sync=True)
+    goal: Any = traitlets.List(default_value=["", ""]).tag(sync=True)
     alt = traitlets.Unicode().tag(sync=True)
     width = traitlets.Int().tag(sync=True)
     narrowest = traitlets.Int().tag(sync=True)
@@ -55,10 +58,12 @@ class MovingPage(anywidget.AnyWidget):
         self.for_phones = False
         self._drawn: tuple[Picture, bool] | None = None
 
-    def show(self, picture: Picture | None, caption: str, alt: str, in_short: str = "") -> None:
+    def show(
+        self, picture: Picture | None, caption: str, alt: str, in_short: str = "", goal: Goal = NO_GOAL
+    ) -> None:
         """Put picture and caption on the page, in one message; draw only what is not there yet."""
         with self.hold_sync():
-            self.caption, self.alt, self.in_short = caption, alt, in_short
+            self.caption, self.alt, self.in_short, self.goal = caption, alt, in_short, list(goal)
             if picture is None:
                 return
             if self._drawn != (picture, self.for_phones):
@@ -71,6 +76,7 @@ class MovingView(View):
     """A view whose picture follows a slider: its ``moving`` artists must be patches of straight lines."""
 
     in_short = ""  # what is to be seen, in a few words on a line of their own
+    goal: Goal = NO_GOAL
     _drawn: tuple[object, Any] | None = None
 
     def picture_of(self, what: object, draw: Callable[[], P]) -> P:
@@ -85,7 +91,7 @@ class MovingView(View):
 
     def turn_page(self) -> None:
         """Send the outlines and the caption."""
-        self._page.show(self.picture, self.caption, self.alt, self.in_short)
+        self._page.show(self.picture, self.caption, self.alt, self.in_short, self.goal)
 
 
 def svg(picture: Picture, for_phones: bool = True) -> str:

@@ -18,7 +18,7 @@ import ipywidgets
 from amp_lessons._base.drawing.picture import CAPTION_STYLE, SCROLLING_BOX
 from amp_lessons._base.drawing.style import PAPER_STYLE
 from amp_lessons.course.views.base.controls import Slider
-from amp_lessons.course.views.base.moving import MovingPage, svg
+from amp_lessons.course.views.base.moving import NO_GOAL, MovingPage, svg
 from amp_lessons.course.views.base.shown import Arrival
 from amp_lessons.course.views.base.view import View
 
@@ -167,6 +167,7 @@ def page_shown(view: View) -> State | None:
         "outlines": outlines,
         "caption": view.caption,
         "in_short": getattr(view, "in_short", ""),
+        "goal": list(getattr(view, "goal", NO_GOAL)),
         "alt": view.alt,
         "width": view.picture.size[0],
         "narrowest": view.picture.narrowest,

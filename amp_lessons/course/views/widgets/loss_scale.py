@@ -23,7 +23,7 @@ from amp_lessons.course.views.base.controls import (
     row,
     text_field,
 )
-from amp_lessons.course.views.base.moving import FateBars, MovingView
+from amp_lessons.course.views.base.moving import NO_GOAL, FateBars, Goal, MovingView
 from amp_lessons.course.views.base.number_line import draw_zones, powers_of_two, two_to
 from amp_lessons.formats import FORMATS
 from amp_lessons.formats.dtypes import dtype_name
@@ -85,12 +85,12 @@ class _ScaleView(MovingView):
         census = functools.reduce(operator.add, by_layer.values())
         picture = self.picture_of((self.dtype, self.layer), lambda: CensusPicture(census))
         picture.update(census)
-        self.in_short = self.verdict(census)
+        self.in_short, self.goal = self.verdict(census)
         self.show(picture, describe(census), mark=MEASURED_MARK)
 
-    def verdict(self, census: Census) -> str:
-        """Return what is said of a scale beyond the numbers."""
-        return ""
+    def verdict(self, census: Census) -> tuple[str, Goal]:
+        """Return what is said of a scale beyond the numbers, and which goal it reaches."""
+        return "", NO_GOAL
 
 
 class CensusView(_ScaleView):
@@ -131,19 +131,36 @@ class LossScaleView(_ScaleView):
     ) -> None:
         """Run ``model`` on ``batch`` (inputs, targets), first at a loss scale of ``2**exponent``."""
         self._probe = scaling.LossScaleProbe(model, batch, loss_fn)
+        self._tried: dict[tuple[str, float], str] = {}
         super().__init__(self._probe.layers, dtype, exponent)
 
     def census_by_layer(self, scale: float, dtype: torch.dtype) -> dict[str, Census]:
         """Return what became of each layer's gradients in a forward and a backward pass at ``scale``."""
         return self._probe.at(scale, dtype)
 
-    def verdict(self, census: Census) -> str:
-        """Say where the scale lies beside the window of these gradients, as lesson 03 asks for it."""
-        if census.overflowed:
-            return "✗ Too far: some overflow."
-        if census.underflowed >= 0.1 * census.at_stake:
-            return "✗ Not yet: too many vanish."
-        return "" if census.nonfinite else "✓ Safe: few vanish."
+    def verdict(self, census: Census) -> tuple[str, Goal]:
+        """Say where the scale lies beside the window of these gradients, as lesson 03 asks for it.
+
+        That one of its ends is found is said where half that scale was tried before, and was another verdict.
+        """
+        said = _beside_window(census)
+        gradients = f"{census.dtype_name}, {self.layer}, norm {census.norm}"
+        before = self._tried.get((gradients, census.scale / 2), said)
+        self._tried[gradients, census.scale] = said
+        is_end = said in _ENDS and before != said and math.frexp(census.scale)[0] == 0.5  # a power of two
+        return (_ENDS[said], (gradients, said)) if is_end else (said, (gradients, ""))
+
+
+_SAFE, _TOO_FAR = "✓ Safe: few vanish.", "✗ Too far: some overflow."
+_ENDS = {_SAFE: "✓ Here the safe scales begin.", _TOO_FAR: "✗ Here overflow begins."}
+
+
+def _beside_window(census: Census) -> str:
+    if census.overflowed:
+        return _TOO_FAR
+    if census.underflowed >= 0.1 * census.at_stake:
+        return "✗ Not yet: too many vanish."
+    return "" if census.nonfinite else _SAFE
 
 
 def describe(census: Census) -> str:

@@ -93,17 +93,23 @@ class ScalerView(View):
 
 
 def describe(timeline: ScalerTimeline) -> str:
-    """Describe a timeline in two sentences."""
+    """Describe a timeline in two sentences, and say first if it is what lesson 03 asks for."""
     first, last = timeline.steps[0], timeline.steps[-1]
     skipped, grown = timeline.skipped, timeline.grown
     steps = ", ".join(str(step + 1) for step in skipped[:_MOST_NAMED])  # a learner counts from 1
     which = f" (steps {steps}{', …' if len(skipped) > _MOST_NAMED else ''})" if skipped else ""
-    return (
+    return ("✓ About every second step is skipped. " if _skips_every_second(timeline) else "") + (
         f"{len(timeline.steps)} steps from a scale of {power_of_two(first.scale)}: "
         f"{len(skipped)} skipped{which}, {len(grown)} followed by growth. "
         f"The scale now stands at {power_of_two(last.next_scale)}, "
         f"{last.growth_tracker} clean steps of {timeline.growth_interval} towards the next growth."
     )
+
+
+def _skips_every_second(timeline: ScalerTimeline) -> bool:
+    """Whether about half of the last steps were skipped: before them the scale may have had to fall."""
+    last = [step.skipped for step in timeline.steps[-20:]]
+    return len(last) == 20 and 6 < sum(last) < 14
 
 
 def timeline_picture(timeline: ScalerTimeline) -> Picture:
