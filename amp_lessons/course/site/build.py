@@ -15,7 +15,7 @@ from threading import Lock
 import anywidget
 from pygments.formatters import HtmlFormatter
 
-from amp_lessons._base.drawing.style import scroll_shadow
+from amp_lessons._base.drawing.style import DARK_PAPER, scroll_shadow
 from amp_lessons._base.text.bars import in_words, watched, with_bar
 from amp_lessons._base.text.words import counted
 from amp_lessons.course import views
@@ -169,7 +169,8 @@ def style() -> str:
     shadow = '.amp-scroll,\n[role="region"],\npre {{\n  background: {};\n}}'.format(
         scroll_shadow("var(--paper)")
     )
-    sheets = [(ASSETS / "site.css").read_text("utf-8"), shadow, *shared]
+    dark = f'@media screen {{ [data-jp-theme-light="false"] :is(.amp-paper, .highlight) {{ {DARK_PAPER} }} }}'
+    sheets = [(ASSETS / "site.css").read_text("utf-8"), dark, shadow, *shared]
     return re.sub(r"\n\s+", "\n", "\n".join(sheets))
 
 

@@ -119,7 +119,7 @@ def test_nothing_is_loaded_from_elsewhere(site, pages):
     ]
     assert outside == []
     style = (site / "assets" / "site.css").read_text("utf-8")
-    assert "url(" not in style
+    assert style.count("url(") == style.count('url("data:image/svg+xml,')
     assert "@import" not in style
 
 

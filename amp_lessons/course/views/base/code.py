@@ -13,7 +13,7 @@ from amp_lessons._base.drawing.style import FIELD_COLOURS, GRID, INK, PAPER, PAP
 
 _PRE_STYLE = (
     f"margin:8px 0;padding:8px 12px;background-color:{PAPER};color:{INK};border:1px solid {GRID};"
-    "border-radius:4px;overflow-x:auto;white-space:pre;font-family:var(--jp-code-font-family,monospace);font-size:13px;line-height:1.45"
+    "border-radius:4px;overflow-x:auto;white-space:pre;font-family:var(--jp-code-font-family,monospace);font-size:var(--jp-code-font-size,13px);line-height:1.45"
 )
 
 
