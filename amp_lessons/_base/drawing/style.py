@@ -132,11 +132,11 @@ def scroll_shadow(page: str) -> str:
     return _SCROLL_SHADOW.replace("PAGE", page)
 
 
-# How what is drawn on paper looks on a dark page: paper and ink change places, and a colour that means something
-# stays light enough to be told from the others. Black for white alone would turn amber brown, and pale zones
-# alike. There are two steps, each cut off at 0 and 1: rows for red, green and blue, of factors of the three, and of
-# what is added. They were fitted, by least squares in OKLab, to colours chosen for paper (which becomes that of the
-# site's dark page), ink, greys, zones and dtypes; ``test_style`` asks what they must do.
+# How what is drawn on paper looks on a dark page: paper and ink change places, and a colour that means
+# something stays light enough to be told from the others. Black for white alone would turn amber brown, and
+# pale zones alike. There are two steps, each cut off at 0 and 1: rows for red, green and blue, of factors of
+# the three, and of what is added. They were fitted, by least squares in OKLab, to colours chosen for paper
+# (that of the site's dark page), ink, greys, zones and dtypes; ``test_style`` says what they must do.
 ON_DARK = (
     ((1.39, -1.21, -1.11, 0.93), (-0.54, -0.92, 1.09, 0.72), (-0.4, 0.95, -0.58, 0.77)),
     ((0.84, 0.22, 0.06, -0.035), (0.52, 0.82, 1.35, -1.192), (0.37, 1.26, 0.34, -0.583)),
@@ -155,9 +155,9 @@ DARK_PAPER = (
     f"color-interpolation-filters='sRGB'%3E{''.join(map(_matrix, ON_DARK))}%3C/filter%3E%3C/svg%3E#dark\") }}"
 )
 
-# It is one rule for JupyterLab, VS Code and Colab, and goes with what it is about, for each output may be a page by
-# itself. In JupyterLab and on the site what is wider than the page has a shadow where there is more of it: the shadow
-# lies below what is moved sideways, and shows through the paper.
+# It is one rule for JupyterLab, VS Code and Colab, and goes with what it is about, for each output may be a
+# page by itself. In JupyterLab and on the site what is wider than the page has a shadow where there is more of
+# it: the shadow lies below what is moved sideways, and shows through the paper.
 PAPER_STYLE = Markup(
     """<style>
 :is([data-jp-theme-light=false], .vscode-dark, [theme=dark]) .amp-paper { DARK_PAPER }
