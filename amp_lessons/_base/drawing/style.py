@@ -156,8 +156,8 @@ DARK_PAPER = (
 )
 
 # It is one rule for JupyterLab, VS Code and Colab, and goes with what it is about, for each output may be a
-# page by itself. In JupyterLab and on the site what is wider than the page has a shadow where there is more of
-# it: the shadow lies below what is moved sideways, and shows through the paper.
+# page by itself. In JupyterLab and on the site what is wider than the page has a shadow where more of it
+# lies: below what is moved sideways, and showing through the paper.
 PAPER_STYLE = Markup(
     """<style>
 :is([data-jp-theme-light=false], .vscode-dark, [theme=dark]) .amp-paper { DARK_PAPER }
