@@ -32,6 +32,10 @@ _BODY = Markup(
 <details><summary>All {count} messages, and the {codes} codes</summary>{messages}{rows}</details>"""
 )
 _SECTION = Markup('<section id="{}-{}"><h2>{} <small><code>{}</code></small></h2>{}</section>')
+_TOLD = Markup(
+    """<h3>What it means</h3><p>{means}</p><h3>What to do</h3>{cure}
+<p class="how">{lesson} explains it. It comes from <code>{source}</code>.{met}{also}</p>"""
+)
 
 
 def explain_page() -> Page:
@@ -115,18 +119,22 @@ def _section(kind: str, name: str, says: str, told: Markup) -> Markup:
 
 
 def _told(message: Message) -> Markup:
-    source = Markup("<p>It comes from <code>{}</code>. {}</p>").format(
-        message.source,
-        Markup('<a href="{}">Somebody met it here.</a>').format(message.seen_at) if message.seen_at else "",
-    )
     also = " · ".join(map(wording, message.patterns[1:]))
-    return Markup("{}<p>{}</p><p><b>Cure.</b> {}</p><p>{} explains it.</p>{}").format(
-        Markup('<p class="how">Also: {}</p>').format(also) if also else "",
-        prose.as_html(message.meaning),
-        prose.as_html(message.cure),
-        lesson_link(message.lesson),
-        source,
+    met = Markup(' <a href="{}">Somebody met it here.</a>').format(message.seen_at) if message.seen_at else ""
+    return _TOLD.format(
+        means=prose.as_html(message.meaning),
+        cure=prose.blocks_as_html(steps(message.cure)),
+        lesson=lesson_link(message.lesson),
+        source=message.source,
+        met=met,
+        also=Markup("<br>It is worded so, too: {}").format(also) if also else "",
     )
+
+
+def steps(cure: str) -> str:
+    """Return what to do as a list, of a point for each sentence, where there are several."""
+    sentences = re.split(r"(?<=\.) (?=[A-Z`])", cure)
+    return "- " + "\n- ".join(sentences) if len(sentences) > 1 else cure
 
 
 def _row(row: Row) -> Markup:

@@ -15,17 +15,25 @@ from amp_lessons.course.site.lesson import linked
 from amp_lessons.course.site.shell import Page, address, link
 from amp_lessons.course.site.substitutes import Shelf, live_html
 
+# What stands for a route's commands here.
+_ON_THIS_SITE = {
+    "nan": Markup(
+        '<p>Here: <a href="symptoms.html">walk from the symptom to its cause</a>, or '
+        '<a href="explain.html">paste the error or the warning</a>.</p>'
+    )
+}
 FIRST_PICTURE = ("03", "live-view")  # the loss scale, and what becomes of real gradients
 
 _FRONT = Markup(
     """<h1>Mixed precision training with PyTorch</h1>
-<section><p class="lead">These bars are gradients of a network in fp16, numbers of 16 bits. At a scale of
+<section><p>Mixed precision trains a network with 16-bit numbers where they are enough, and with 32-bit numbers where
+they are not, to save time and memory.</p>
+<p class="lead">These bars are gradients of a network in fp16, numbers of 16 bits. At a scale of
 1 many vanish; the <i>subnormal</i> ones lose digits. <b>Move the
 slider until few vanish, and none overflow.</b></p>
 {picture}
 <p><a href="{lesson}">Lesson {number} says what is to be seen here</a></p></section>
-<p>Mixed precision trains a network with 16-bit numbers where they are enough, and with 32-bit numbers where
-they are not, to save time and memory. Here are lessons to read and to play with, and instruments for your
+<p>Here are lessons to read and to play with, and instruments for your
 own training. Nothing needs a GPU.</p>
 <p><b>It fails now?</b> <a href="explain.html">Paste the error</a>, or
 <a href="symptoms.html">go from the symptom to its cause</a>.</p>
@@ -72,9 +80,15 @@ def _frames(shelf: Shelf) -> list[str]:
 
 
 def _routes() -> Markup:
-    folded = Markup("<details><summary><strong>{}</strong>, {}{}</summary>{}</details>").format
+    folded = Markup("<details><summary><strong>{}</strong>, {}{}</summary>{}{}</details>").format
     return Markup("").join(
-        folded(each.title, each.to, each.takes, Markup(linked(markdown2html_mistune(each.steps()))))
+        folded(
+            each.title,
+            each.to,
+            each.takes,
+            Markup(linked(markdown2html_mistune(each.steps()))),
+            _ON_THIS_SITE.get(each.id, ""),
+        )
         for each in ROUTES
     )
 

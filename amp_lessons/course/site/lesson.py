@@ -63,6 +63,7 @@ def lesson_page(head: Head, shelf: Shelf) -> Page:
         + _READ
         + _contents(core_html, Markup("").join(sections))
         + core_html
+        + Markup('<p id="answered" class="how" aria-live="polite"></p>')
         + Markup("\n").join(sections)
         + _ways_on(head),
         description=f"{head.title}: lesson {head.number} of a course on mixed precision with PyTorch",
@@ -146,7 +147,7 @@ def _ways_on(head: Head) -> Markup:
         way("next", address(after.file), f"{after.number} · {after.short_title} →") if after else "",
     ]
     nav = '<nav class="ways-on" aria-label="Lessons before and after">{}</nav>'
-    return Markup(f'<p id="answered" class="how"></p>{nav}').format(Markup(" ").join(filter(None, ways)))
+    return Markup(nav).format(Markup(" ").join(filter(None, ways)))
 
 
 # --- what is live

@@ -66,7 +66,8 @@ def substituted(cell: NotebookNode, head: Head, shelf: Shelf) -> NotebookNode:
     if is_of_a_notebook or cell.metadata.get("jupyter", {}).get("source_hidden"):
         return nbformat.v4.new_markdown_cell("", id=cell.id)
     if cell.cell_type != "code":
-        return _said_on_pages(cell, head)
+        cell.source = said_on_pages(cell.source)
+        return cell
     cell = taught(cell)
     named = _CALL.findall(cell.source)
     prints = any(output.output_type == "stream" for output in cell.outputs)  # what came out of a view, too
@@ -75,7 +76,7 @@ def substituted(cell: NotebookNode, head: Head, shelf: Shelf) -> NotebookNode:
     if named and named[-1] == "CurveQuiz":
         return _showing(cell, _curve_quiz(cell, head, shelf))
     if named and named[-1] == "FlashCards" and shelf.has_cards:
-        return _showing(cell, _cards(cell.source))
+        return _showing(cell, _cards(cell.source), imports="")  # what the deck alone needs
     pictures = [output for output in cell.outputs if "image/png" in output.get("data", {})]
     if pictures:
         _picture_to_file(pictures[-1], cell, named[-1], head, shelf)
@@ -88,39 +89,79 @@ def substituted(cell: NotebookNode, head: Head, shelf: Shelf) -> NotebookNode:
 
 # How to run cells, and a call that prints what a reader has answered in the cell before.
 _ONLY_OF_A_NOTEBOOK = {("00", "how-to"), ("06", "tree-next")}
-# What a text says of a notebook's keys and clicks, and what a page says instead, by lesson and cell.
-_ON_PAGES = {
-    ("00", "surprise-title"): {
-        "code that you run. Click into the next cell, press Shift+Enter, and drag the slider that appears": (
-            "code. Drag the slider below the code"
-        )
-    },
-    ("01", "first-bits"): {
-        "Click a bit to flip it, choose another format, or type another number: **which": "**Which",
-        " (By keyboard: the arrow keys move along the bits, space flips one.)": "",
-    },
-    ("03", "scaler-play"): {
-        "Run the next cell. Turn the knobs, train on, inject an overflow.": (
-            "Turn the knobs (the notebook has buttons, too, which train on and inject an overflow)."
-        )
-    },
+_BITS = "[page of bits](float.html)"
+# What texts say of a notebook's keys, cells and controls, and what a page says instead.
+ON_PAGES = {
+    "code that you run. Click into the next cell, press Shift+Enter, and drag the slider that appears": (
+        "code. Drag the slider below the code"
+    ),
+    "Run the next cell and press an answer": "Press an answer",
+    "Click a bit to flip it, choose another format, or type another number: **which": "**Which",
+    " (By keyboard: the arrow keys move along the bits, space flips one.)": "",
+    "in the view above": f"on the {_BITS}",
+    "(type 65519, 65520 and 2^-25 above)": f"(type 65519, 65520 and 2^-25 on the {_BITS})",
+    "type 1.001 above": f"type 1.001 on the {_BITS}",
+    "Run the next cell. Then click a bit": f"On the {_BITS} click a bit",
+    "into the view above": f"on the {_BITS}",
+    "Run the next cell. Zoom with the first slider, travel with the second, or type a number.": (
+        "Zoom with the slider (the notebook has another one, to travel with, and a field for a number)."
+    ),
+    "Then type 2048": "Then, in the notebook, type 2048",
+    "Run the next cell and move the outlier": "Move the outlier",
+    "Then type the full name of one": "Then, in the notebook, type the full name of one",
+    "Run the next cell, and step through": "Step through",
+    "Choose the transformer block, by": "In the notebook, choose the transformer block, by",
+    "Run the next cell. Turn the knobs, train on, inject an overflow.": (
+        "Turn the knobs (the notebook has buttons, too, which train on and inject an overflow)."
+    ),
+    "Run the next cell. Each press of its button": "In the notebook, each press of a button",
+    "the picture above before you pressed anything": "the picture above",
+    "choose bf16 and press *Start*": "in the notebook, choose bf16 and press *Start*",
+    " (A long cell that you run meanwhile pauses the race.)": "",
+    "Before you run the next cell: what": "Predict: what",
+    "Run the cell, and make the product larger": "In the notebook, make the product larger",
+    "Write other numbers for 16": "In the notebook, write other numbers for 16",
+    "Find the smallest GPU": "In the notebook, find the smallest GPU",
+    "Run the next cell. Two numbers": "Two numbers",
+    "that run on this machine when you run the cell": "that ran when this page was made",
+    "Run the next cell, and find the exponent": "Find the exponent",
+    "Run the next cell. **Find out:**": "**Find out:**",
+    "Run the next cell: that is DDP": "In the notebook, run the next cell: that is DDP",
+    "Run the next cell. It shows": "The view shows",
+    "give the tensor an outlier": "in the notebook, give the tensor an outlier",
+    "Run the next cell. Find the inner dimension": "In the notebook, find the inner dimension",
+    "Run the next cell and press *Start*": "In the notebook, run the next cell and press *Start*",
+    "Run the next cell, and choose parts": "In the notebook, choose parts",
+    "run the cell again, and each product": "run it again, and each product",
+    "before you run this": "before you read on",
+    "before you run on": "before you read on",
+    "Count before you run.": "Count before you read on.",
+    " before you run the cell below it": "",
+    " before you run the cell after the question": "",
+    " before you run the cell after it": "",
+    " (In JupyterLab click the arrow left of a heading, or *cells hidden* below it. "
+    "In Colab and VS Code they stand open.)": "",
+    " In JupyterLab click *cells hidden* below a heading.": "",
+    " In JupyterLab a click on *cells hidden* below a heading opens its section.": "",
+    " (In JupyterLab they are folded: click *cells hidden* below a heading.)": "",
+    " (In JupyterLab these sections are folded: click *cells hidden* below a heading.)": "",
+    " To open one in JupyterLab, click *cells hidden* below its heading.": "",
+    " In Colab and VS Code they stand open.": "",
+    " In JupyterLab open one with the button below its heading; in Colab and VS Code they stand open.": "",
 }
 
 
-def _said_on_pages(cell: NotebookNode, head: Head) -> NotebookNode:
-    """Return a text as a page says it. Raises ValueError where words to replace are no longer there."""
-    for words, instead in _ON_PAGES.get((head.number, cell.id), {}).items():
-        if words not in cell.source:
-            raise ValueError(f"Lesson {head.number}, cell {cell.id} no longer says {words!r}")
-        cell.source = cell.source.replace(words, instead)
-    cell.source = _IN_NOTEBOOK.sub(_in_notebook, cell.source)
-    return cell
+def said_on_pages(text: str) -> str:
+    """Return a text of a notebook as a page says it."""
+    for words, instead in ON_PAGES.items():
+        text = text.replace(words, instead)
+    return text
 
 
-def _showing(cell: NotebookNode, made: Markup) -> NotebookNode:
+def _showing(cell: NotebookNode, made: Markup, imports: str | None = None) -> NotebookNode:
     """Replace what a cell shows; of its code are seen the ``imports``, which later cells need."""
     cell.outputs = [nbformat.v4.new_output("display_data", {"text/html": made})]
-    cell.metadata.update(unseen=True, imports=_imports(cell.source))
+    cell.metadata.update(unseen=True, imports=_imports(cell.source) if imports is None else imports)
     return cell
 
 
@@ -216,24 +257,6 @@ _HOW = (
 _ELSEWHERE = {
     "BitView": Markup('<p class="way"><a href="float.html">Flip bits on a page of their own</a></p>'),
 }
-
-
-# Tasks with a control, or a cell, that a page does not have.
-ONLY_IN_NOTEBOOKS = (
-    "type the full name of one",
-    "choose bf16 and press",
-    "Write other numbers for 16",
-    "Find the smallest GPU",
-    "give the tensor an outlier",
-    "Run the next cell, and choose parts",
-)
-_IN_NOTEBOOK = re.compile("|".join(ONLY_IN_NOTEBOOKS))
-
-
-def _in_notebook(task: re.Match[str]) -> str:
-    words = task[0]
-    there = "In the notebook, " if words[0].isupper() else "in the notebook, "
-    return there + words[0].lower() + words[1:]
 
 
 # --- what asks something of a reader

@@ -1,14 +1,18 @@
 // Questions: a press says why, and the first answer to each is kept in this browser. What answers a question, too,
-// unfolds with its answer.
+// unfolds with its answer. How many of a lesson's core are answered is kept beside, for the list of lessons.
 (() => {
   "use strict";
   const answers = window.ampKeeping.read("answers");
 
   const questions = [...document.querySelectorAll(".amp-quiz[data-question]")];
+  const said = document.getElementById("answered");
   const count = () => {
-    const done = questions.filter((each) => Object.hasOwn(answers, each.dataset.question)).length;
-    const said = document.getElementById("answered");
-    if (said) said.textContent = done ? `${done} of ${questions.length} questions of this page are answered.` : "";
+    const core = questions.filter((each) => !each.closest(".deeper"));
+    const done = core.filter((each) => Object.hasOwn(answers, each.dataset.question)).length;
+    if (!said || !done) return;
+    said.textContent = `You have answered ${done} of the ${core.length} questions of this core.`;
+    const page = location.pathname.split("/").at(-1);
+    window.ampKeeping.write("progress", { ...window.ampKeeping.read("progress"), [page]: [done, core.length] });
   };
 
   const sign = (buttons, chosen) => {
@@ -33,8 +37,8 @@
     const keep = (button) => {
       if (Object.hasOwn(answers, id)) return "";
       answers[id] = { chosen: buttons.indexOf(button), at: new Date().toISOString().slice(0, 10) };
-      count();
       const isKept = window.ampKeeping.write("answers", answers);
+      count();
       return isKept ? "" : " (This browser does not keep it.)";
     };
     for (const button of buttons) {

@@ -41,15 +41,27 @@
     document.querySelector(".contents")?.setAttribute("open", ""); // it stands at the side, and covers nothing
   }
 
-  // Of the contents the last heading that has come to the top of the window is where a reader is, at first the one
-  // in its upper half.
+  // The list of lessons says of each how far its questions are answered.
+  const progress = keeping.read("progress");
+  for (const link of document.querySelectorAll(".lessons a")) {
+    const [done, all] = [progress[link.getAttribute("href")]].flat().map(Number);
+    if (!(done > 0 && all > 0)) continue;
+    link.after(Object.assign(document.createElement("small"), {
+      className: "begun",
+      textContent: done >= all ? "✓ all questions answered" : `${done} of ${all} questions answered`,
+    }));
+  }
+
+  // Of the contents the last heading in the upper part of the window is where a reader is, or the one that was chosen.
   const entries = [...document.querySelectorAll(".contents a")].map((link) => [
     link, document.getElementById(decodeURIComponent(link.hash.slice(1))),
   ]);
   const mark = () => {
-    const within = (px) => entries.filter(([, heading]) => heading.getBoundingClientRect().top < px);
+    const top = (heading) => heading.getBoundingClientRect().top;
+    const reached = entries.filter(([, heading]) => top(heading) < 0.4 * innerHeight);
+    const chosen = reached.find(([link, heading]) => link.hash === location.hash && top(heading) >= 0);
     for (const [link] of entries) link.removeAttribute("aria-current");
-    (within(120).at(-1) ?? within(innerHeight / 2)[0])?.[0].setAttribute("aria-current", "true");
+    (chosen ?? reached.at(-1) ?? entries[0])?.[0].setAttribute("aria-current", "true");
   };
   addEventListener("scroll", mark, { passive: true });
 
