@@ -147,6 +147,25 @@ def test_hostile_addresses_change_nothing(open_page, name):
         assert slider.input_value() == "0"
 
 
+def test_the_list_of_lessons_says_how_far_each_is_answered(open_page):
+    page = open_page("01_number_formats")
+    core = page.locator("[data-question]:not(.deeper *)")
+    said = page.locator(".lessons li:has(a[href^='01_']) .begun")
+    for done in (1, core.count()):
+        for question in core.all()[:done]:
+            question.locator("button").first.click()
+        of = f"{done} of the {core.count()} questions"
+        expect(page.locator("#answered")).to_contain_text(of)
+        page.locator("header a").first.click()
+        expect(said).to_have_text(
+            "✓ all questions answered" if done > 1 else f"1 of {core.count()} questions answered"
+        )
+        page.go_back()
+    page.locator("#forget").click()
+    page.locator("header a").first.click()
+    expect(said).to_have_count(0)
+
+
 def test_an_answer_to_several_questions_waits_for_all_of_them(open_page):
     page = open_page("02_autocast")
     fold = page.locator('[data-answers="autocast.softmax autocast.batch_norm autocast.relu"]')

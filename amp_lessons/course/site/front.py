@@ -26,15 +26,14 @@ FIRST_PICTURE = ("03", "live-view")  # the loss scale, and what becomes of real 
 
 _FRONT = Markup(
     """<h1>Mixed precision training with PyTorch</h1>
-<section><p>Mixed precision trains a network with 16-bit numbers where they are enough, and with 32-bit numbers where
-they are not, to save time and memory.</p>
+<section class="first"><p class="what">Mixed precision trains in 16 bits where they suffice, to save time and
+memory.</p>
 <p class="lead">These bars are gradients of a network in fp16, numbers of 16 bits. At a scale of
 1 many vanish; the <i>subnormal</i> ones lose digits. <b>Move the
 slider until few vanish, and none overflow.</b></p>
 {picture}
 <p><a href="{lesson}">Lesson {number} says what is to be seen here</a></p></section>
-<p>Here are lessons to read and to play with, and instruments for your
-own training. Nothing needs a GPU.</p>
+<p>Here are lessons to read and to play with, and instruments for your own training. Nothing needs a GPU.</p>
 <p><b>It fails now?</b> <a href="explain.html">Paste the error</a>, or
 <a href="symptoms.html">go from the symptom to its cause</a>.</p>
 <section><h2>What brought you here?</h2>{routes}</section>

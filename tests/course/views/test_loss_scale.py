@@ -130,7 +130,7 @@ def test_it_says_which_end_of_the_window_is_found_once_half_that_scale_was_tried
         if live.goal[1]:
             ends[live.exponent] = live.in_short
     (first, begins), (last, ends_with) = ends.items()
-    assert (begins, ends_with) == ("✓ Here the safe scales begin.", "✗ Here overflow begins.")
+    assert (begins, ends_with) == ("✓ Safe from here on.", "✗ Overflow begins here.")
     census = functools.partial(scaling.backward_at, live._probe._model, batch, live._probe._loss_fn)
     least, below = (census(2.0**exponent).underflow_fraction for exponent in (first, first - 1))
     assert least < 0.1 <= below

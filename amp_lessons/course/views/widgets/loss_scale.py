@@ -152,7 +152,7 @@ class LossScaleView(_ScaleView):
 
 
 _SAFE, _TOO_FAR = "✓ Safe: few vanish.", "✗ Too far: some overflow."
-_ENDS = {_SAFE: "✓ Here the safe scales begin.", _TOO_FAR: "✗ Here overflow begins."}
+_ENDS = {_SAFE: "✓ Safe from here on.", _TOO_FAR: "✗ Overflow begins here."}
 
 
 def _beside_window(census: Census) -> str:
