@@ -16,6 +16,7 @@ from amp_lessons._base.drawing.picture import Picture, sentence_html
 from amp_lessons._base.drawing.style import (
     INK,
     PAPER,
+    PAPER_STYLE,
     QUIET,
     RULE_COLOURS,
     dtype_colour,
@@ -178,8 +179,8 @@ def atlas_html(found: Sequence[Operation], caption: str) -> Markup:
         [operation.name, *(_cell(operation.rules[device]) for device in DEVICE_NAMES)] for operation in found
     ]
     table = Table(("operation", *DEVICE_NAMES.values()), rows, "Table of operations")
-    page = Markup('{}{}<div class="amp-atlas">{}</div>')
-    return page.format(_STYLE, sentence_html(caption), table.as_html())
+    page = Markup('{}{}{}<div class="amp-atlas amp-paper">{}</div>')
+    return page.format(PAPER_STYLE, _STYLE, sentence_html(caption), table.as_html())
 
 
 def _cell(rule: str) -> Markup:
