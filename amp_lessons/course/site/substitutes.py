@@ -77,6 +77,8 @@ def substituted(cell: NotebookNode, head: Head, shelf: Shelf) -> NotebookNode:
         return _showing(cell, _curve_quiz(cell, head, shelf))
     if named and named[-1] == "FlashCards" and shelf.has_cards:
         return _showing(cell, _cards(cell.source), imports="")  # what the deck alone needs
+    if named and named[-1] == "LessonEnd":  # what it says is there, not the call
+        cell.metadata.update(unseen=True, imports="")
     pictures = [output for output in cell.outputs if "image/png" in output.get("data", {})]
     if pictures:
         _picture_to_file(pictures[-1], cell, named[-1], head, shelf)

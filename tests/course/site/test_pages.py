@@ -148,7 +148,7 @@ def test_the_core_is_open_and_what_is_deeper_is_folded(site, head):
     folds = re.findall(r'<details class="deeper">.*?</summary>', text, re.DOTALL)
     assert len(folds) == len(deeper)
     before = text.partition('<details class="deeper">')[0]
-    assert "views.LessonEnd(" not in before  # what it says is there, not the call
+    assert "LessonEnd" not in before  # what it says is there, not the call
     for fold, section in zip(folds, deeper, strict=True):
         _, words = shipped.heading_of(section[0])
         assert words.replace("`", "") == html.unescape(re.sub("<.*?>", "", re.search("<h2.*?</h2>", fold)[0]))
