@@ -103,7 +103,10 @@ wrong(
     "talks_to_itself",
     "raised",
     "rank 0 of 1",
-    ("step in range(world_size - 1):  # add", "step in range(max(1, world_size - 1)):  # add"),
+    (
+        "one chunk\n    for step in range(world_size - 1)",
+        "one chunk\n    for step in range(max(1, world_size - 1))",
+    ),
 )
 wrong("sends_a_list", "raised", "was given list", (FIRST, FIRST.replace("],", "].tolist(),")))
 wrong(
