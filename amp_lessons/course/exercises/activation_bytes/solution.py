@@ -3,11 +3,13 @@ def activation_bytes(layer, tokens, width, autocast):
     elements = tokens * width
     size = 2 if autocast else 4
     if layer == "linear":
-        return elements * size + (width * width * 2 if autocast else 0)  # its input, its weight's copy
+        # its input, its weight's copy
+        return elements * size + (width * width * 2 if autocast else 0)
     if layer in ("relu", "gelu"):
         return elements * size  # the output of one, the input of the other
     if layer == "layer_norm":
-        return elements * 4 + 2 * tokens * 4  # its input in fp32, and mean and deviation of each token
+        # its input in fp32, and mean and deviation of each token
+        return elements * 4 + 2 * tokens * 4
     if layer == "softmax":
         return elements * 4  # its output, in fp32
     return elements  # dropout: a mask

@@ -1,3 +1,3 @@
 def activation_bytes(layer, tokens, width, autocast):
-    """Return, as an int, the bytes kept by "linear", "relu", "gelu", "layer_norm", "softmax", "dropout"."""
+    """Return the bytes, an int, kept by linear, relu, gelu, layer_norm, softmax or dropout."""
     raise NotImplementedError

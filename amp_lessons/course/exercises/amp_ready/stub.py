@@ -1,3 +1,3 @@
 def amp_ready(model, batch):
-    """Return the names of the modules of model that need an island of fp32 under autocast in fp16."""
+    """Return the names of model's modules that need an island of fp32 under fp16 autocast."""
     raise NotImplementedError

@@ -1,7 +1,8 @@
 import torch
 
 
-def train(model, loader, optimizer, loss_fn, epochs, *, accumulation_steps, max_norm, device_type, dtype):
+def train(model, loader, optimizer, loss_fn, epochs, *, accumulation_steps, max_norm, device_type,
+          dtype):
     """Train with one clipped update per accumulation_steps batches; return the mean loss of each epoch."""
     scaler = torch.amp.GradScaler(device_type, enabled=dtype == torch.float16)
     history = []

@@ -23,7 +23,8 @@ def ddp_train(model, loader, optimizer, loss_fn, epochs, *, accumulation_steps, 
                 with contextlib.nullcontext() if last else ddp.no_sync():
                     with torch.autocast(device_type, dtype=dtype):
                         loss = loss_fn(ddp(inputs), targets)
-                    share = len(inputs) * dist.get_world_size() / samples.item()  # DDP divides by the ranks
+                    # DDP divides by the ranks
+                    share = len(inputs) * dist.get_world_size() / samples.item()
                     scaler.scale(loss * share).backward()
                 seen += torch.tensor([loss.item() * len(inputs), len(inputs)])
             scaler.step(optimizer)

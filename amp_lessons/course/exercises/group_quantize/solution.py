@@ -2,7 +2,7 @@ import torch
 
 
 def group_quantize(weight, group_size):
-    """Return (codes, scales): INT4 codes of weight (out, in) as int8, and a scale in bf16 for each group."""
+    """Return INT4 codes of weight (out, in) as int8, and a bf16 scale for each group."""
     if not weight.isfinite().all():
         raise ValueError("INT4 has no code for inf or NaN")
     rows, columns = weight.shape

@@ -1,3 +1,3 @@
 def group_quantize(weight, group_size):
-    """Return (codes, scales): INT4 codes of weight (out, in) as int8, and a scale in bf16 for each group."""
+    """Return INT4 codes of weight (out, in) as int8, and a bf16 scale for each group."""
     raise NotImplementedError

@@ -2,7 +2,7 @@ import torch
 
 
 def normalise_first_batch(x, eps=1e-8):
-    """Divide each row of x, of shape (..., width), by its root mean square; return the dtype of x."""
+    """Divide each row of x, (..., width), by its root mean square; return the dtype of x."""
     mean_square = x.float().square().mean(dim=-1, keepdim=True)
     scaled = x / torch.sqrt(mean_square + eps)
     return scaled.to(x.dtype)

@@ -82,7 +82,7 @@ wrong(
     "hundredth",
     ("steps, decay):", "steps, decay, average={}):"),
     (
-        "    average = {name: parameter.detach().float().clone() for name, parameter in",
+        "    average = {name: parameter.detach().float().clone()\n               for name, parameter in",
         "    for name, parameter in",
     ),
     (

@@ -3,7 +3,8 @@ import torch
 
 def save_checkpoint(path, model, optimizer, scheduler, scaler, epoch):
     """Write everything that training needs to go on after ``epoch`` finished epochs."""
-    state = {"epoch": epoch, "rng": torch.get_rng_state(), "cuda_rng": torch.cuda.get_rng_state_all()}
+    state = {"epoch": epoch, "rng": torch.get_rng_state(),
+             "cuda_rng": torch.cuda.get_rng_state_all()}
     state |= {"model": model.state_dict(), "optimizer": optimizer.state_dict()}
     state |= {"scheduler": scheduler.state_dict(), "scaler": scaler.state_dict()}
     torch.save(state, path)

@@ -3,9 +3,9 @@ import torch
 
 def save_checkpoint(path, model, optimizer, scheduler, scaler, epoch):
     """Write everything that training needs to go on after ``epoch`` finished epochs."""
-    state = {"epoch": epoch, "rng": torch.get_rng_state(), "cuda_rng": torch.cuda.get_rng_state_all()}
+    state = {"epoch": epoch, "rng": torch.get_rng_state()}
     state |= {"model": model.state_dict(), "optimizer": optimizer.state_dict()}
-    state |= {"scheduler": scheduler.state_dict()}
+    state |= {"scheduler": scheduler.state_dict(), "cuda_rng": torch.cuda.get_rng_state_all()}
     torch.save(state, path)
 
 

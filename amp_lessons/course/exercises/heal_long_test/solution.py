@@ -4,7 +4,7 @@ import torch.nn.functional as F
 
 @torch.no_grad()
 def evaluate_long_test(model, loader):
-    """Return mean loss and accuracy of a 16-bit model over all samples of a loader, as two floats."""
+    """Return a 16-bit model's mean loss and accuracy over a loader's samples, as floats."""
     zero = next(model.parameters()).new_zeros((), dtype=torch.float32)
     loss_sum, correct, samples = zero.clone(), zero.clone(), 0
     for inputs, targets in loader:

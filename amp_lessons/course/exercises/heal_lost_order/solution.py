@@ -2,7 +2,7 @@ import torch
 
 
 def rotate_lost_order(x, positions, base=10_000.0):
-    """Rotate each row of x, of shape (..., length, width), by its position: rotary position embedding."""
+    """Rotate each row of x, (..., length, width), by its position: rotary embedding."""
     half = x.shape[-1] // 2
     exponents = torch.arange(half, device=x.device, dtype=torch.float32) / half
     angles = positions.float()[:, None] * base**-exponents

@@ -10,6 +10,7 @@ from amp_lessons.course.exercises.attempt_table import Table
 
 TABLE = Table("heal_missed_warm_up")
 
+EPOCHS = "    for _ in range(epochs):\n"
 IF = "            if scaler.get_scale() >= scale:\n"
 SCALE = "            scale = scaler.get_scale()\n"
 STEP = "            scaler.step(optimizer)\n"
@@ -135,7 +136,7 @@ wrong(
     "one_behind",
     "schedule_behind",
     "it is behind the steps",
-    ("    history = []\n", "    history, made = [], False\n"),
+    (EPOCHS, "    made = False\n" + EPOCHS),
     (
         "            optimizer.zero_grad()\n",
         "            if made:\n" + SCHEDULE + AVERAGE + "            optimizer.zero_grad()\n",

@@ -1,10 +1,10 @@
 import torch
 
 
-def train_missed_warm_up(model, data, optimizer, loss_fn, epochs, *, scheduler, average, device_type, dtype):
-    """Train in mixed precision, with a schedule and averaged weights; return the mean loss of each epoch."""
-    scaler = torch.amp.GradScaler(device_type, enabled=dtype == torch.float16)
-    history = []
+def train_missed_warm_up(model, data, optimizer, loss_fn, epochs, *, scheduler, average,
+                         device_type, dtype):
+    """Train with a schedule and averaged weights; return the mean loss of each epoch."""
+    scaler, history = torch.amp.GradScaler(device_type, enabled=dtype == torch.float16), []
     for _ in range(epochs):
         history.append(0.0)
         for inputs, targets in data:

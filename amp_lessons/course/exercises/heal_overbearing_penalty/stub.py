@@ -2,7 +2,7 @@ import torch
 
 
 def train_overbearing_penalty(model, loader, optimizer, loss_fn, epochs, *, penalty, device_type, dtype):
-    """Train on the loss plus penalty times the norm of its gradient; return the mean loss of each epoch."""
+    """Train on loss plus penalty times its gradient's norm; return the mean loss of each epoch."""
     scaler = torch.amp.GradScaler(device_type, enabled=dtype == torch.float16)
     history = []
     for _ in range(epochs):

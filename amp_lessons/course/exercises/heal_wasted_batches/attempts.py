@@ -8,6 +8,7 @@ from amp_lessons.course.exercises.attempt_table import Table
 
 TABLE = Table("heal_wasted_batches")
 
+EPOCHS = "    for _ in range(epochs):\n"
 BACKWARD = "            scaler.scale(loss / accumulation_steps).backward()\n"
 IF = "            if (i + 1) % accumulation_steps == 0 or i + 1 == len(data):\n"
 UNSCALE = "                scaler.unscale_(optimizer)\n"
@@ -105,7 +106,7 @@ wrong(
     "counted_over_epochs",
     "last_window_dropped",
     "left over",
-    ("    history = []\n", "    history, count = [], 0\n"),
+    (EPOCHS, "    count = 0\n" + EPOCHS),
     (BACKWARD, BACKWARD + "            count += 1\n"),
     (IF, "            if count % accumulation_steps == 0:\n"),
 )

@@ -1,10 +1,10 @@
 import torch
 
 
-def train_wasted_batches(model, data, optimizer, loss_fn, epochs, *, accumulation_steps, device_type, dtype):
+def train_wasted_batches(model, data, optimizer, loss_fn, epochs, *, accumulation_steps,
+                         device_type, dtype):
     """Train with one update per accumulation_steps batches; return the mean loss of each epoch."""
-    scaler = torch.amp.GradScaler(device_type, enabled=dtype == torch.float16)
-    history = []
+    scaler, history = torch.amp.GradScaler(device_type, enabled=dtype == torch.float16), []
     for _ in range(epochs):
         history.append(0.0)
         for i, (inputs, targets) in enumerate(data):

@@ -1,3 +1,3 @@
 def importance_weights(trainer_logprobs, engine_logprobs, cap):
-    """Return one weight in fp32 for each token: the trainer's probability over the engine's, up to cap."""
+    """Return a weight in fp32 per token: trainer's probability over the engine's, up to cap."""
     raise NotImplementedError

@@ -166,7 +166,7 @@ wrong(
     "other_constructor",
     "signature",
     "growth_interval",
-    (", growth_interval=2000", ", interval=2000"),
+    (" growth_interval=2000", " interval=2000"),
     ("= growth_interval\n", "= interval\n"),
 )
 TABLE.wrong["an_instance"] = ("not_a_class", "class", object())

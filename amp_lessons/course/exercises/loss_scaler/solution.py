@@ -1,7 +1,8 @@
 class LossScaler:
     """Scale the loss, unscale the gradients, skip steps that overflowed, adapt the scale."""
 
-    def __init__(self, init_scale=2.0**16, growth_factor=2.0, backoff_factor=0.5, growth_interval=2000):
+    def __init__(self, init_scale=2.0**16, growth_factor=2.0, backoff_factor=0.5,
+                 growth_interval=2000):
         self._scale = init_scale
         self._growth_factor = growth_factor
         self._backoff_factor = backoff_factor
@@ -15,7 +16,7 @@ class LossScaler:
         return loss * self._scale
 
     def unscale_(self, optimizer):
-        """Divide the optimizer's gradients by the scale, in place, and note whether one is inf or NaN."""
+        """Divide the optimizer's gradients by the scale, in place; note any inf or NaN."""
         for group in optimizer.param_groups:
             for parameter in group["params"]:
                 if parameter.grad is not None:

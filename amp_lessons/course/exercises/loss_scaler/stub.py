@@ -1,5 +1,6 @@
 class LossScaler:
-    def __init__(self, init_scale=2.0**16, growth_factor=2.0, backoff_factor=0.5, growth_interval=2000):
+    def __init__(self, init_scale=2.0**16, growth_factor=2.0, backoff_factor=0.5,
+                 growth_interval=2000):
         raise NotImplementedError
 
     def scale(self, loss):
@@ -7,7 +8,7 @@ class LossScaler:
         raise NotImplementedError
 
     def unscale_(self, optimizer):
-        """Divide the optimizer's gradients by the scale, in place, and note whether one is inf or NaN."""
+        """Divide the optimizer's gradients by the scale, in place; note any inf or NaN."""
         raise NotImplementedError
 
     def step(self, optimizer):
@@ -15,7 +16,7 @@ class LossScaler:
         raise NotImplementedError
 
     def update(self):
-        """Lower the scale after an overflow; raise it after growth_interval clean iterations in a row."""
+        """Lower the scale after an overflow, raise it after growth_interval clean iterations."""
         raise NotImplementedError
 
     def get_scale(self):

@@ -2,7 +2,7 @@ import math
 
 
 def mx_scale(block):
-    """Return the exponent k of the scale 2**k that a block of numbers shares in MXFP8, as an int."""
+    """Return k, an int, of the scale 2**k that a block of numbers shares in MXFP8."""
     amax = block.abs().max().item()
     if not math.isfinite(amax):
         return 128

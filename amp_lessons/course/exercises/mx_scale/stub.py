@@ -1,3 +1,3 @@
 def mx_scale(block):
-    """Return the exponent k of the scale 2**k that a block of numbers shares in MXFP8, as an int."""
+    """Return k, an int, of the scale 2**k that a block of numbers shares in MXFP8."""
     raise NotImplementedError

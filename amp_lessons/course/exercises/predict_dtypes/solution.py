@@ -14,5 +14,6 @@ predicted = {
     "h.log_softmax(-1)": torch.float32,  # in the fp32 list
     "F.group_norm(h, 2)": torch.float32,  # in the fp32 list
     "F.batch_norm(h, mean, var)": torch.float16,  # in no list; its statistics are fp32
-    "F.cross_entropy(h, y)": torch.float32,  # in no list, but it calls nll_loss, which is in the fp32 list
+    "F.cross_entropy(h, y)": torch.float32,
+    # in no list, but it calls nll_loss, which is in the fp32 list
 }

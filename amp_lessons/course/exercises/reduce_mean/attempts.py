@@ -95,15 +95,18 @@ wrong(
 )
 wrong("both_to_the_next", "deadlock", "wait", (NEIGHBOURS, "after = before = (rank + 1) % world_size"))
 wrong("one_hop_too_few", "wrong_mean", "rank 0 returned", (
-    "range(world_size - 1):  # add up: at the end this rank has the whole sum of one chunk",
-    "range(max(1, world_size - 2) if world_size > 1 else 0):",
+    "one chunk\n    for step in range(world_size - 1):",
+    "one chunk\n    for step in range(max(1, world_size - 2) if world_size > 1 else 0):",
 ))  # fmt: skip
 wrong("no_modulo", "raised", "rank 0 of 2", (NEIGHBOURS, "after, before = rank + 1, rank - 1"))
 wrong(
     "talks_to_itself",
     "raised",
     "rank 0 of 1",
-    ("step in range(world_size - 1):  # add", "step in range(max(1, world_size - 1)):  # add"),
+    (
+        "one chunk\n    for step in range(world_size - 1)",
+        "one chunk\n    for step in range(max(1, world_size - 1))",
+    ),
 )
 wrong("sends_a_list", "raised", "was given list", (FIRST, FIRST.replace("],", "].tolist(),")))
 wrong(

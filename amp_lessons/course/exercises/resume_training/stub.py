@@ -1,5 +1,5 @@
 def save_checkpoint(path, model, optimizer, scheduler, scaler, epoch):
-    """Write everything that training needs to go on after ``epoch`` finished epochs to the file ``path``."""
+    """Write to the file ``path`` what training needs to go on after ``epoch`` finished epochs."""
     raise NotImplementedError
 
 

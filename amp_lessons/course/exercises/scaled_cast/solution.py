@@ -2,7 +2,7 @@ import torch
 
 
 def scaled_cast(x, dtype):
-    """Return x in 8 bits and its scale: values of ``dtype``, and one fp32 number, values · scale is x."""
+    """Return x as values of ``dtype`` and their scale in fp32: values · scale is x."""
     x = x.float()
     amax = x.abs().max() if x.numel() else x.new_zeros(())
     scale = amax.clamp(min=1e-30) / torch.finfo(dtype).max

@@ -1,3 +1,3 @@
 def scaled_cast(x, dtype):
-    """Return x in 8 bits and its scale: values of ``dtype``, and one fp32 number, values · scale is x."""
+    """Return x as values of ``dtype`` and their scale in fp32: values · scale is x."""
     raise NotImplementedError

@@ -20,7 +20,8 @@ class ShardedMasters:
         whole = mine.new_empty(len(mine) * dist.get_world_size())
         dist.all_gather_into_tensor(whole, mine)
         sizes = [p.numel() for p in self.parameters]
-        for parameter, values in zip(self.parameters, whole[: sum(sizes)].split(sizes), strict=True):
+        for parameter, values in zip(self.parameters, whole[: sum(sizes)].split(sizes),
+                                     strict=True):
             parameter.data = values.view_as(parameter)
 
     def reduce(self):

@@ -1,5 +1,5 @@
 class ShardedMasters:
-    """This rank's shard of a model's weights in fp32, and all weights, in 16 bits, to compute with."""
+    """This rank's shard of a model's weights in fp32; all weights, in 16 bits, to compute."""
 
     def __init__(self, model, compute_dtype):
         """Keep this rank's part as ``shard``, a parameter: 1-D, fp32, padded with zeros."""
