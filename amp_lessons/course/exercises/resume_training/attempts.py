@@ -39,6 +39,13 @@ wrong(
     ),
 )
 wrong("scheduler_forgotten", "scheduler_not_restored", "epoch", (LOAD_SCHEDULER, ""))
+wrong(
+    "last_epoch_by_hand",
+    "scheduler_not_restored",
+    "last learning rate",
+    (LOAD_SCHEDULER, '    scheduler.last_epoch = state["scheduler"]["last_epoch"]\n'),
+)
+right("schedulers_attributes", (LOAD_SCHEDULER, '    vars(scheduler).update(state["scheduler"])\n'))
 wrong("model_forgotten", "model_not_restored", "as before", (LOAD_MODEL, ""))
 wrong(
     "model_rebound",
