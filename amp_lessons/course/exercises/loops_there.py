@@ -170,7 +170,7 @@ class Log:
         entry["late"] |= entry is not self.seen[-1]
         entry["backward_autocast"] |= torch.is_autocast_enabled("cpu")
         had = bool(self.gradients().nan_to_num(1.0).any())
-        if not had:  # whatever was in .grad before counts no more
+        if not had and entry is self.seen[-1]:  # what an earlier pass had left was cleared, and did not count
             entry |= {"filled": [0] * len(self.parameters), "leftover": False}
         self._now = entry, had
 
