@@ -253,7 +253,7 @@ class Run:
         self.order = [_which(entry.inputs, batches) for entry in self.seen]
         counted = [i for i in range(len(self.seen)) if not self._came_to_nothing(i)]
         if len(counted) == problem.epochs * len(batches):
-            self.seen, self.order = ([each[i] for i in counted] for each in (self.seen, self.order))
+            self.seen, self.order = [self.seen[i] for i in counted], [self.order[i] for i in counted]
 
     def _came_to_nothing(self, place: int) -> bool:
         """Whether a pass's gradients were cleared unused, or its batch was tried again after an overflow."""

@@ -6,6 +6,7 @@ import contextlib
 import copy
 import itertools
 import queue
+import textwrap
 import threading
 
 import numpy as np
@@ -1113,29 +1114,15 @@ def tried(loader, scaler):
     if scaler.get_scale() < before:
         yield from loader
 """
-TRIED_AGAIN = "            while True:\n" + "".join(
-    f"    {line}\n" for line in (ZERO + FORWARD_AND_LOSS + BACKWARD + STEP).splitlines()
+TRIED_AGAIN = (
+    ZERO + FORWARD_AND_LOSS + BACKWARD + STEP + UPDATE,
+    "            while True:\n                before = scaler.get_scale()\n"
+    + textwrap.indent(ZERO + FORWARD_AND_LOSS + BACKWARD + STEP + UPDATE, "    ")
+    + "                if scaler.get_scale() >= before or not loss.isfinite():\n                    break\n",
 )
-LOWERED = f"                before = scaler.get_scale()\n    {UPDATE}"
-ITERATION_WITH_LOSS = ZERO + FORWARD_AND_LOSS + BACKWARD + STEP + UPDATE
+right("overflowed_batches_tried_again", TRIED_AGAIN)
 right(
-    "overflowed_batches_tried_again",
-    (
-        ITERATION_WITH_LOSS,
-        TRIED_AGAIN
-        + LOWERED
-        + "                if scaler.get_scale() >= before or not loss.isfinite():\n                    break\n",
-    ),
-)
-right(
-    "tried_again_from_a_large_scale",
-    ("GradScaler(device_type, ", "GradScaler(device_type, init_scale=2.0**30, "),
-    (
-        ITERATION_WITH_LOSS,
-        TRIED_AGAIN
-        + LOWERED
-        + "                if scaler.get_scale() >= before or not loss.isfinite():\n                    break\n",
-    ),
+    "tried_again_from_a_large_scale", TRIED_AGAIN, ("(device_type, e", "(device_type, init_scale=2.0**30, e")
 )
 wrong(
     "epochs_of_overflows_trained_again",
