@@ -27,7 +27,7 @@ _MOST_LOOKED_AT = 5000  # operations of a penalty, or of all that a loss is made
 _MOST_OUTSIDE = 64  # operations between the end of autocast and a loss
 _KEPT_IN_FP32 = re.compile(  # by autocast on CUDA: sums of exponentials, powers, and what is a loss by itself
     r"(LogSoftmax|Softmax|Logsumexp|Exp|Log|Pow|LinalgVectorNorm|Norm|Cumsum|Prod|NllLoss|MseLoss|SmoothL1Loss"
-    r"|HuberLoss|SoftMarginLoss|BinaryCrossEntropy|BinaryCrossEntropyWithLogits|CtcLoss|KlDiv)(?:2D)?Backward"
+    r"|HuberLoss|SoftMarginLoss|BinaryCrossEntropy|BinaryCrossEntropyWithLogits|CtcLoss|KlDiv)(?:2D)?Backward\d+$"
 )
 _FAR_ENOUGH = 16  # operations: a scaled loss divided by the number of micro-batches, a sum of two losses
 

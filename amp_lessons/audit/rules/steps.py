@@ -245,11 +245,18 @@ def clip_before_unscale(how: str = "", threshold: str = "a threshold for true gr
 
 @on(events.Clipped)
 def _(event: events.Clipped, past: Past) -> Verdicts:
+    scale, limit = event.scale, event.limit
+    if not event.scaled or scale is None or scale == 1.0 or limit > NO_LIMIT:
+        return
     # a threshold may have been multiplied by the scale, as is right for gradients that are scaled
-    meant = event.scale == 1.0 or event.limit > (100.0 if event.scale is None else math.sqrt(event.scale))
-    if event.scaled and not meant and not event.limit > NO_LIMIT:
+    if limit < math.sqrt(scale) and _count_digits(limit / scale) > _count_digits(limit):
         how = "value by value " if event.by_value else "by their norm "
         yield seen(clip_before_unscale(how, f"the threshold {event.limit:g}"))
+
+
+def _count_digits(number: float) -> int:
+    """Count a number's significant digits: who multiplies by a scale, a power of two, makes them more."""
+    return len(f"{number:.12e}".partition("e")[0].rstrip("0").replace(".", ""))
 
 
 @mistake("gradients were clipped after the step")

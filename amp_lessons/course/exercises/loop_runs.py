@@ -81,7 +81,7 @@ class Problem:
         Their norms are below 3 before the loss is weighted, so that a clip at 0.1 is harmless where the
         weight is 2^-5, and stay below 4, so that one at 1 is harmless where it is 2^-2; all along, a right
         loop's rounding is within what is tolerated, that of a history to four decimals too. Where the task
-        has a limit that can be reached, some are above it and some below.
+        has a limit that can be reached, some are above it and some below, or all that a shorter window has.
         """
         for seed in range(self.seed + shift, self.seed + shift + _TRIES):
             problem = replace(self, seed=seed)
@@ -90,7 +90,9 @@ class Problem:
                 break
         if self.max_norm is None or self.max_norm > _NEVER or self.loss_weight < TINY_WEIGHT or self.poisoned:
             return problem  # all below the limit, or far above it
-        return replace(problem, max_norm=float(f"{math.sqrt(min(norms) * max(norms)):.2g}"))
+        shorter = len(self.batch_sizes) % self.accumulation_steps
+        limit = norms[-1] / 2 if shorter else math.sqrt(min(norms) * max(norms))
+        return replace(problem, max_norm=float(f"{limit:.2g}"))
 
     def _norms(self, weights: Tensor) -> list[float]:
         """Return the norm of the gradient of each window that is not poisoned, at these weights."""
@@ -237,7 +239,11 @@ def _calls(told: list[dict[str, Any]]) -> list[Call]:
 
 
 class Run:
-    """What a loop did on one problem."""
+    """What a loop did on one problem.
+
+    ``seen`` and ``order`` leave out passes that came to nothing, where without them there are as many as the
+    epochs have batches.
+    """
 
     def __init__(self, problem: Problem, told: dict[str, Any]) -> None:
         self.problem, self.told = problem, told
@@ -245,6 +251,17 @@ class Run:
         self.start, self.end = problem.drawn[0], told["weights"]
         batches = problem.drawn[1]
         self.order = [_which(entry.inputs, batches) for entry in self.seen]
+        counted = [i for i in range(len(self.seen)) if not self._came_to_nothing(i)]
+        if len(counted) == problem.epochs * len(batches):
+            self.seen, self.order = [self.seen[i] for i in counted], [self.order[i] for i in counted]
+
+    def _came_to_nothing(self, place: int) -> bool:
+        """Whether a pass's gradients were cleared unused, or its batch was tried again after an overflow."""
+        entry, later = self.seen[place], self.seen[place + 1 : place + 2]
+        cleared = any(any(each.filled) and not each.leftover for each in later)
+        again = self.order[place : place + 2] == self.order[place : place + 1] * 2
+        unused = again or not entry.called("scaler.step", "optimizer.step")
+        return cleared and unused and torch.equal(entry.weights, later[0].weights)
 
     def calls(self, *names: str) -> list[Call]:
         """List all calls of these names."""
@@ -323,6 +340,13 @@ class Window:
         """The gradient of the mean loss of a full window."""
         return torch.stack([gradient for _, gradient in self.truths]).sum(0) / self.size
 
+    @cached_property
+    def in_half(self) -> Tensor:
+        """The same as 16 bits leave it, by the scale with which the loop's backward passes began."""
+        pairs = zip(self.batches, self.entries, strict=True)
+        halves = [self.problem.in_half(self.before, n, _scale_of(e)) for n, e in pairs if n is not None]
+        return torch.stack(halves).sum(0) / self.size
+
     def wanted(self, gradient: Tensor) -> Tensor:
         """Return the gradient to apply where the true one is ``gradient``: clipped, if the task says so."""
         limit = self.problem.max_norm
@@ -345,14 +369,9 @@ class Window:
         """Return how much of the rounding of 16 bits is in the update, and how much there would be."""
         if None in self.batches:
             return 0.0, 0.0
-        halves = [
-            self.problem.in_half(self.before, batch, _scale_of(entry))
-            for batch, entry in zip(self.batches, self.entries, strict=True)
-            if batch is not None
-        ]
         share = self.size if self.close(self.gradient) else len(self.batches)
         true = torch.stack([gradient for _, gradient in self.truths]).sum(0) / share
-        rounding = self.wanted(torch.stack(halves).sum(0) / share) - self.wanted(true)
+        rounding = self.wanted(self.in_half * self.size / share) - self.wanted(true)
         if not bool(rounding.isfinite().all()):
             return 0.0, 0.0
         return float((self.applied - self.wanted(true)) @ rounding), float(rounding @ rounding)

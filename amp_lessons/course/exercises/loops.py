@@ -278,11 +278,12 @@ def _batches(run: Run) -> Iterator[Finding]:
         sorted(filter(lambda i: i is not None, seen[at : at + size])) != per_epoch  # type: ignore[type-var]
         for at in range(0, len(seen), size)
     ):
-        more = "" if fewer else ", and some batches were used more often than others"
+        passes, whole = len(run.told["seen"]), problem.epochs * len(problem.batch_sizes)
+        more = ", and in an epoch some batches were used more often than others"
         yield failed(
             "batches_skipped" if fewer else "batches_repeated",
-            f"{len(seen)} training passes were made where {problem.epochs} epochs have {len(wanted)} batches"
-            f"{more}",
+            f"{passes} training passes were made where {problem.epochs} epochs have {whole} batches"
+            f"{'' if fewer or passes > whole else more}",
             "loop over the whole loader anew in each epoch: one forward, backward and step per batch",
         )
 
@@ -343,6 +344,8 @@ def not_scaled(run: Run, most: float = 1.0) -> Iterator[Finding]:
     if window.last.begun[-1] == 0.0:
         said = "backward reached the loss with a gradient of zero: it was clamped or replaced before backward"
         yield failed("loss_cut_off", said, "call backward on the scaled loss as loss_fn returned it")
+    if window.scale > 1.0 and near(window.begun, window.scale):
+        return  # a scale so small that the weight of a batch in its window undoes it
     if window.scale > 1.0:
         yield rules.loss.scaled_loss_discarded(f"{window.scale:g}")
     why = f"backward began with a gradient of {window.last.begun[-1]:g}"
@@ -496,18 +499,23 @@ def _clipping(window: Window) -> Iterator[Finding]:
         return
     if bool((given - wanted).norm() <= window.problem.tolerance * wanted.norm()):
         return
-    norm, found = float(window.gradient.norm()), float(given.norm())
-    if float(given @ window.gradient) / (norm * found) < 0.998:
-        yield failed(
-            "clipped_piecewise",
-            "clipping changed the direction of the gradient: it was not applied to all parameters together"
-            + ", or not to the sum of the window's batches" * (window.size > 1),
-            "clip all parameters together by their total norm: "
-            "torch.nn.utils.clip_grad_norm_(model.parameters(), max_norm)",
-        )
-    clips = [f"one of norm {clip.norm:.4g} to {clip.limit:.4g}" for clip in window.called("clip")]
-    told = f"was called to clip {', then '.join(clips)}" if clips else "was not called for this batch"
-    if any(clip.norm and not near(clip.norm, norm) for clip in window.called("clip")[:1]):
+    norm, found, left = float(window.gradient.norm()), float(given.norm()), window.left
+    clips = window.called("clip")
+    if float(given @ window.gradient) < 0.998 * norm * found:
+        turned = left is not None and float(given @ left) < 0.998 * found * float(left.norm())
+        if turned or any(clip.norm > clip.limit for clip in clips[:-1]):
+            yield failed(
+                "clipped_piecewise",
+                "the direction of the gradient was changed, which clipping leaves as it is where it acts on "
+                "all parameters together" + ", and on the sum of a window's batches" * (window.size > 1),
+                "clip all parameters together by their total norm: "
+                "torch.nn.utils.clip_grad_norm_(model.parameters(), max_norm)",
+            )
+        return
+    asked = [f"one of norm {clip.norm:.4g} to {clip.limit:.4g}" for clip in clips]
+    told = f"was called to clip {', then '.join(asked)}" if asked else "was not called for this update"
+    true = norm, norm * window.begun
+    if any(clip.norm and not any(near(clip.norm, each) for each in true) for clip in clips[:1]):
         told += ", by another norm than the second, or of some gradients only"
     unclipped = near(found, norm) and norm > limit
     yield failed(
@@ -533,8 +541,9 @@ def _accumulation(window: Window) -> Iterator[Finding]:
     began = [call.name for call in window.last.calls[:1]]
     if stepped and began == ["scaler.step"] and left is not None and not same(stepped[-1].gradients, left):
         yield rules.steps.step_before_backward("the backward pass of the window's last batch")
-    if any(entry.called("zero_grad") for entry in window.entries[:-1]):
-        yield _window_cleared("only the last batch of it counts, unless the others are kept elsewhere")
+    lost = any(any(entry.filled) and not entry.leftover for entry in window.entries[1:])
+    if lost and any(entry.called("zero_grad") for entry in window.entries[:-1]):
+        yield _window_cleared("what it held before is lost, unless it is kept elsewhere")
     begun = [entry.begun[-1] for entry in window.entries if entry.begun and entry.begun[-1]]
     if begun and max(begun) > 1.01 * min(begun):
         yield failed(
@@ -599,10 +608,13 @@ def gradients(window: Window) -> Iterator[Finding]:
     if left is not None and not bool((left / window.begun - true).norm() < tolerance * true.norm()):
         for each in window.run.windows:  # the losses of this one may be near by chance
             yield from _other_loss(each)
-        said = "backward computed other gradients than those of loss_fn(model(inputs), targets): something "
-        said += "was added to the loss (a penalty, say), or gradients were changed on their way, by hooks or "
-        said += "between two backward passes"
-        yield failed("other_gradient", said, "call backward on the scaled loss and nothing else")
+        backward, off = left / window.begun, float((left / window.begun - true).norm() / true.norm())
+        rounded = bool((backward - window.in_half).norm() <= tolerance * window.in_half.norm())
+        if rounded and (window.scale == 1.0 or near(window.begun, window.scale)):
+            yield rules.loss.scale_too_small(window.begun, f"fp16 leaves gradients {off:.0%} off")
+        said = "backward computed other gradients than those of loss_fn(model(inputs), targets), by "
+        hint = "call backward on the scaled loss and nothing else: no penalty, no hooks that change gradients"
+        yield failed("other_gradient", f"{said}{off:.3g} times their length", hint)
     wanted = window.wanted(true)
     rightly = given is not None and bool((given - wanted).norm() <= 0.1 * wanted.norm())
     if given is not None and rightly and bool((window.applied - given).norm() > 0.01 * given.norm()):
@@ -656,7 +668,7 @@ def _wrong_values(run: Run, seen: Tensor, losses: Tensor, sizes: Tensor) -> Iter
     mean, by_sample = losses.mean(1), (losses * sizes).sum(1) / sizes.sum()
     if _near(seen, mean) or _near(seen, by_sample):
         return
-    at = int(((seen - mean).abs() > _CLOSE * mean.abs()).nonzero()[0])
+    at = int((~((seen - mean).abs() <= _CLOSE * mean.abs())).nonzero()[0])  # of NaN, too
     shown, ratio = f"{float(seen[at]):.5g} instead of {float(mean[at]):.5g}", float(seen[0] / mean[0])
     scales = [entry.begun[-1] if entry.begun else 1.0 for entry in run.seen]
     if min(scales) > 8 and 0.4 * min(scales) < ratio < 2 * max(scales):

@@ -169,7 +169,10 @@ class Log:
         entry["begun"].append(float(gradient))
         entry["late"] |= entry is not self.seen[-1]
         entry["backward_autocast"] |= torch.is_autocast_enabled("cpu")
-        self._now = entry, bool(self.gradients().nan_to_num(1.0).any())
+        had = bool(self.gradients().nan_to_num(1.0).any())
+        if not had and entry is self.seen[-1]:  # what an earlier pass had left was cleared, and did not count
+            entry |= {"filled": [0] * len(self.parameters), "leftover": False}
+        self._now = entry, had
 
     def _filled(self, index: int, parameter: Tensor) -> None:
         if self._now is not None and parameter.grad is not None:

@@ -137,6 +137,17 @@ for step in range(4):
     (scaled + 0.01 * penalty).backward()
     scaler.step(optimizer)
     scaler.update()
+### a penalty on gradients that backward has left | bf16 autocast, weights in fp32
+model = nn.Linear(8, 4)
+optimizer = torch.optim.SGD(model.parameters(), lr=0.05)
+for step in range(4):
+    inputs, _ = batch()
+    optimizer.zero_grad()
+    with bf16():
+        loss = model(inputs).softmax(-1).float().square().mean()
+    loss.backward(create_graph=True)
+    norm = torch.stack([each.grad.norm() for each in model.parameters()]).norm()
+    step_on(loss + 0.01 * norm)
 ### a penalty on the gradients of a softmax | bf16 autocast
 first, last = nn.Linear(8, 16), nn.Linear(16, 4)
 optimizer = torch.optim.SGD([*first.parameters(), *last.parameters()], lr=0.05)

@@ -24,6 +24,13 @@ def outer(line: str) -> str:
     return line.replace("                ", "            ", 1)
 
 
+MADE = "GradScaler(device_type, "
+wrong(
+    "scale_that_windows_undo",
+    "scale_too_small",
+    "the loss scale 2 is too small",
+    (MADE, f"{MADE}init_scale=2.0, "),
+)
 wrong(
     "gradients_divided_as_well",
     "gradients_changed",
@@ -68,7 +75,7 @@ wrong(
 wrong(
     "zero_every_batch",
     "window_cleared",
-    "only the last batch",
+    "what it held before is lost",
     (ZERO, ""),
     (BACKWARD, outer(ZERO) + BACKWARD),
 )

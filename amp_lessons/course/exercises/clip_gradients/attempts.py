@@ -25,7 +25,7 @@ wrong(
 wrong(
     "weights_alone",
     "clipped_piecewise",
-    "not applied to all parameters together",
+    "all parameters together",
     (CLIP, CLIP.replace("model.parameters()", "[p for p in model.parameters() if p.ndim > 1]")),
 )
 wrong("never_unscaled", "clip_before_unscale", "still multiplied", (UNSCALE, ""))
@@ -56,7 +56,7 @@ wrong(
 wrong(
     "clipped_where_the_loss_is_large",
     "not_clipped",
-    "not called for this batch",
+    "not called for this update",
     (CLIP, "            if loss > max_norm:\n    " + CLIP),
 )
 wrong(
@@ -68,14 +68,14 @@ wrong(
 wrong(
     "values_clipped_beside",
     "clipped_piecewise",
-    "not applied to all parameters together",
+    "all parameters together",
     (CLIP, CLIP.replace("clip_grad_norm_", "clip_grad_value_") + CLIP),
 )
-wrong("not_clipped", "not_clipped", "not called for this batch", (CLIP, ""))
+wrong("not_clipped", "not_clipped", "not called for this update", (CLIP, ""))
 wrong(
     "norm_measured_only",
     "not_clipped",
-    "not called for this batch",
+    "not called for this update",
     (CLIP, CLIP.replace("clip_grad_norm_(model.parameters(), max_norm)", f"get_total_norm({GRADS})")),
 )
 wrong(
@@ -102,13 +102,13 @@ wrong(
 wrong(
     "clips_values_at_max_norm",
     "not_clipped",
-    "not called for this batch",
+    "not called for this update",
     (CLIP, CLIP.replace("clip_grad_norm_", "clip_grad_value_")),
 )
 wrong(
     "clips_each_parameter",
     "clipped_piecewise",
-    "not applied to all parameters together",
+    "all parameters together",
     (
         CLIP,
         "            for p in model.parameters():\n                torch.nn.utils.clip_grad_norm_(p, max_norm / 2)\n",
@@ -239,6 +239,22 @@ right(
 )
 right(
     "threshold_scaled_instead", (UNSCALE + CLIP, CLIP.replace("max_norm)", "max_norm * scaler.get_scale())"))
+)
+SMALL_SCALE = ("GradScaler(device_type, ", "GradScaler(device_type, init_scale=2.0**6, ")
+SCALED = CLIP.replace("max_norm)", "max_norm * scaler.get_scale())")
+right("small_threshold_scaled_instead", (UNSCALE + CLIP, SCALED), SMALL_SCALE)
+wrong(
+    "half_the_threshold_scaled",
+    "wrong_max_norm",
+    "called to clip one of norm",
+    (UNSCALE + CLIP, SCALED.replace("max_norm *", "max_norm / 2 *")),
+    SMALL_SCALE,
+)
+wrong(
+    "a_thousandth_of_the_threshold_scaled",
+    "wrong_max_norm",
+    "called to clip one of norm",
+    (UNSCALE + CLIP, SCALED.replace("max_norm *", "max_norm / 1000 *")),
 )
 right(
     "optimizer_groups",

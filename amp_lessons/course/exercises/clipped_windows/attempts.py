@@ -33,7 +33,7 @@ _WORDS = {
     "direct_step": "called directly",
     "unscaled_every_batch": "within a window",
     "never_cleared": "set to zero",
-    "cleared_every_batch": "only the last batch",
+    "cleared_every_batch": "what it held before is lost",
     "cleared_before_the_step": "none left",
 }
 for bug in BUGS:
@@ -45,6 +45,19 @@ HISTORY = "    history = []\n"
 
 wrong("never_updated", "no_update", "scaler.update()", (UPDATE, ""))
 wrong("updated_before_the_step", "no_update", "scaler.update()", (STEP + UPDATE, UPDATE + STEP))
+CLIP = "                torch.nn.utils.clip_grad_norm_(model.parameters(), max_norm)\n"
+wrong(
+    "shorter_window_not_clipped",
+    "not_clipped",
+    "was not called for this update",
+    (CLIP, f"                if (i + 1) % accumulation_steps == 0:\n    {CLIP}"),
+)
+wrong(
+    "small_scale",
+    "scale_too_small",
+    "the loss scale 16 is too small",
+    ("GradScaler(device_type, ", "GradScaler(device_type, init_scale=16.0, "),
+)
 wrong("half_model", "half_parameters", "16-bit", (HISTORY, f"{HISTORY}    model = model.to(dtype)\n"))
 wrong(
     "never_scaled",

@@ -42,6 +42,18 @@ wrong(
         "                    if not torch.isfinite(loss):\n                        continue\n" + BACKWARD,
     ),
 )
+wrong(
+    "gradients_multiplied_by_zero",
+    "wrong_update_of_all",
+    "all ranks: it is 0 times the right one",
+    (BACKWARD, BACKWARD.replace("share", "share * (start == 0)")),
+)
+wrong(
+    "one_mean_of_the_history_wrong",
+    "history_not_of_all",
+    "0 instead of",
+    ("    return history\n", "    return history[:-1] + [0.0]\n"),
+)
 wrong("calls_the_model_itself", "weights_apart", "after window 1", (FORWARD, "model(inputs)"))
 wrong("never_sends", "weights_apart", "no error said so", NOTHING_FROM_DDP)
 wrong("sends_every_batch", "reduced_every_batch", "for 6 steps", (NO_SYNC, "if True:"))

@@ -165,7 +165,8 @@ def _wrong_update(number: int, of_ranks: tuple[Window, ...], left: Tensor) -> It
     factor = float(applied @ wanted / (wanted @ wanted))
     off = float((applied - factor * wanted).norm() / applied.norm().clamp(min=1e-30))
     said = f"the update of window {number} is not the gradient of the mean loss over all samples of all "
-    said += f"ranks: it is {factor:.4g} times the right one, and {off:.0%} off in direction"
+    said += f"ranks: it is {factor:.4g} times the right one"
+    said += f", and {off:.0%} off in direction" if of_ranks[0].moved else ""
     hint = "weight each loss by its samples, over those of all ranks in its window (all_reduce them); "
     hint += "DDP divides the sum over ranks by the number of ranks, and scaler.step, or you, by the scale"
     yield failed("wrong_update_of_all", said, hint)
@@ -185,8 +186,9 @@ def _histories(runs: list[Run]) -> Iterator[Finding]:
             yield common_findings.wrong_return_type(expected, bed.described(history), hint)
         seen = torch.tensor(history).double()
         if not torch.allclose(seen, wanted, rtol=_CLOSE, atol=0.0):
+            worst = int(((seen - wanted).abs() / wanted).nan_to_num(torch.inf).argmax())
             alone = torch.allclose(seen, own, rtol=_CLOSE, atol=0.0)
             what = "this rank's own mean loss" if alone else "something else than the mean loss"
-            said = f"the history holds {what}: {history[0]:.5g} instead of {wanted[0]:.5g}, the mean over "
+            said = f"the history holds {what}: {seen[worst]:.5g} instead of {wanted[worst]:.5g}, the mean "
             hint = "add up losses times samples, and samples; all_reduce both after an epoch, and divide"
-            yield failed("history_not_of_all", f"{said}all samples of both ranks", hint)
+            yield failed("history_not_of_all", f"{said}over all samples of both ranks", hint)

@@ -33,7 +33,7 @@ wrong(
 wrong(
     "divided_by_the_first_scale",
     "wrong_update",
-    "the penalty counts 0.5 times",
+    "0.5 times that of the penalty",
     ("    history = []\n", "    history = []\n    scale = scaler.get_scale()\n"),
     ("gradient / scaler.get_scale()", "gradient / scale"),
 )
@@ -83,11 +83,11 @@ wrong(
 wrong(
     "weights_without_biases",
     "wrong_update",
-    "penalty counts",
+    "not plain SGD",
     (FIRST, FIRST.replace("tuple(model.parameters())", "[p for p in model.parameters() if p.dim() > 1]")),
 )
 wrong("norms_added_up", "wrong_update", "not plain SGD", (NORM, NORM.replace(").norm()\n", ").sum()\n")))
-wrong("squared", "wrong_update", "penalty counts", (NORM, NORM + "            norm = norm**2\n"))
+wrong("squared", "wrong_update", "not plain SGD", (NORM, NORM + "            norm = norm**2\n"))
 wrong(
     "logged_with_the_penalty",
     "history_not_mean",
@@ -101,6 +101,30 @@ wrong(
     (SECOND, f"with torch.autocast(device_type, dtype=dtype):\n                {SECOND}"),
 )
 
+LEFT = "[parameter.grad for parameter in model.parameters()]"
+FIRST_BY_BACKWARD = (
+    f"            gradients = {FIRST}\n",
+    f"            scaler.scale(loss).backward(create_graph=True)\n            gradients = {LEFT}\n",
+)
+ZERO = "            optimizer.zero_grad()\n"
+wrong("first_pass_never_cleared", "wrong_update", "it is 2 times that of the loss plus", FIRST_BY_BACKWARD)
+wrong(
+    "another_pass_of_the_loss",
+    "wrong_update",
+    "times that of the loss plus",
+    (
+        f"            {SECOND}",
+        f"            scaler.scale(loss).backward(retain_graph=True)\n            {SECOND}",
+    ),
+)
+right("first_pass_cleared", FIRST_BY_BACKWARD, (f"            {SECOND}", f"{ZERO}            {SECOND}"))
+right(
+    "two_backward_passes",
+    (
+        SECOND,
+        "scaler.scale(loss).backward(retain_graph=True)\n            scaler.scale(penalty * norm).backward()\n",
+    ),
+)
 right("norm_divided", (DIVIDED, ""), (NORM, NORM + "            norm = norm / scaler.get_scale()\n"))
 right("multiplied_by_the_inverse", ("gradient / scaler.get_scale()", "gradient * (1.0 / scaler.get_scale())"))
 right(

@@ -71,24 +71,26 @@ def _vanished(window: Window) -> Iterator[Finding]:
 
 
 def _update(window: Window) -> Iterator[Finding]:
-    of_loss, of_norm = _parts(window)
-    wanted, rest = of_loss + of_norm, window.applied - of_loss
-    if bool((window.applied - wanted).norm() <= 0.05 * wanted.norm()):  # fp16 rounds second derivatives twice
+    parts, applied = torch.stack(_parts(window), dim=1), window.applied
+    wanted = parts.sum(1)
+    if bool((applied - wanted).norm() <= 0.05 * wanted.norm()):  # fp16 rounds second derivatives twice
         return
     yield from _vanished(window)
     yield from loops.no_step(window)
-    weight = float(rest @ of_norm / (of_norm @ of_norm))
-    if not bool((rest - weight * of_norm).norm() <= 0.2 * window.applied.norm()):
-        weight = math.nan  # the rest is something else
-    if weight > math.sqrt(window.scale) > 1:  # the scale, unless the penalty was made smaller against it
-        yield rules.steps.penalty_on_scaled_gradients(f"{weight:.5g} times")
+    shares = torch.linalg.lstsq(parts, applied[:, None]).solution
     counts = "it is neither that of the loss nor that of loss and penalty"
-    if not math.isnan(weight):
-        counts = f"the penalty counts {weight:.3g} times, at a scale of {window.scale:g}"
+    loss, penalty = shares[:, 0].tolist()
+    if bool((parts @ shares - applied[:, None]).norm() <= 0.05 * applied.norm()):
+        if penalty > math.sqrt(window.scale) > 1:  # the scale, unless the penalty was made smaller against it
+            yield rules.steps.penalty_on_scaled_gradients(f"{penalty:.5g} times")
+        counts = (
+            f"it is {loss:.3g} times that of the loss plus {penalty:.3g} times that of the penalty, at a "
+        )
+        counts += f"scale of {window.scale:g}"
     hint = "torch.autograd.grad needs create_graph=True and the scaled loss; divide its result by what "
     hint += "scaler.get_scale() returns in the same iteration; then scale the sum of loss and penalty, of "
     hint += "one norm of all gradients together, as a tensor: .item() leaves it without a gradient"
-    if abs(weight) < 0.05:
+    if bool((applied - parts[:, 0]).norm() <= 0.05 * applied.norm()):
         yield failed("penalty_missing", f"the update is that of the loss alone: {counts}", hint)
     yield from _changed(window)
     yield rules.steps.wrong_update("the update", counts, hint)

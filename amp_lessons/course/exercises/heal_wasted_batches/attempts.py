@@ -42,7 +42,12 @@ wrong(
     "within a window",
     (IF + UNSCALE + STEP + UPDATE + ZERO, outside(STEP) + outside(UPDATE) + outside(ZERO)),
 )
-wrong("zeroed_in_every_batch", "window_cleared", "only the last batch", (BACKWARD, outside(ZERO) + BACKWARD))
+wrong(
+    "zeroed_in_every_batch",
+    "window_cleared",
+    "what it held before is lost",
+    (BACKWARD, outside(ZERO) + BACKWARD),
+)
 wrong("no_longer_divided", "loss_not_divided", "times too large", ("loss / accumulation_steps", "loss"))
 wrong(
     "multiplied_against_the_symptom",

@@ -39,6 +39,13 @@ wrong(
     ),
 )
 wrong("scheduler_forgotten", "scheduler_not_restored", "epoch", (LOAD_SCHEDULER, ""))
+wrong(
+    "last_epoch_by_hand",
+    "scheduler_not_restored",
+    "last learning rate",
+    (LOAD_SCHEDULER, '    scheduler.last_epoch = state["scheduler"]["last_epoch"]\n'),
+)
+right("schedulers_attributes", (LOAD_SCHEDULER, '    vars(scheduler).update(state["scheduler"])\n'))
 wrong("model_forgotten", "model_not_restored", "as before", (LOAD_MODEL, ""))
 wrong(
     "model_rebound",
@@ -143,7 +150,7 @@ wrong(
     "frozen", "goes_on_otherwise", "requires_grad", (LOAD_RNG, LOAD_RNG + "    model.requires_grad_(False)\n")
 )
 wrong("another_name", "not_saved", "checkpoint.pt.pt", *OTHER_NAME)
-wrong("weights_doubled", "model_not_restored", "neither", (LOAD_RNG, LOAD_RNG +
+wrong("weights_doubled", "model_not_restored", "otherwise than it was saved", (LOAD_RNG, LOAD_RNG +
       "    with torch.no_grad():\n        for p in model.parameters():\n            p.mul_(2)\n"))  # fmt: skip
 wrong(
     "dropout_off", "goes_on_otherwise", "a layer's setting", (LOAD_RNG, LOAD_RNG + "    model[2].p = 0.0\n")
@@ -313,6 +320,6 @@ wrong(
 wrong(
     "draws_when_loaded",
     "random_state_lost",
-    "neither as saved",
+    "otherwise than it was saved",
     (LOAD_RNG, LOAD_RNG + "    torch.randn(3)\n"),
 )

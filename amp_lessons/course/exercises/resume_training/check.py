@@ -130,6 +130,7 @@ _CODES = {  # of what is compared, in this order
     "momentum": "optimizer_not_restored",
     "scheduler's epoch": "scheduler_not_restored",
     "learning rate": "learning_rate_lost",
+    "scheduler's last learning rate": "scheduler_not_restored",
     "scaler's scale": "scaler_not_restored",
     "scaler's count of clean steps": "growth_tracker_lost",
     "epoch": "epoch_lost",
@@ -139,7 +140,8 @@ _HINTS = {
     "model_not_restored": "model.load_state_dict changes the model in place; assigning to its name does not",
     "model_incomplete": "model.state_dict() holds parameters and buffers, model.parameters() only the former",
     "optimizer_not_restored": "load what was saved into the optimizer passed in, with load_state_dict",
-    "scheduler_not_restored": "scheduler.load_state_dict alone: no scheduler.step() when loading",
+    "scheduler_not_restored": "scheduler.load_state_dict alone: no scheduler.step() when loading, and no "
+    "attribute by hand, for most schedulers have more state than last_epoch",
     "learning_rate_lost": "load the optimizer's whole state dict, which holds its rate, and reset nothing",
     "scaler_not_restored": "treat the scaler as the optimizer: scaler.state_dict() holds all of its state",
     "growth_tracker_lost": "scaler.state_dict() holds all of its state, not the scale alone",

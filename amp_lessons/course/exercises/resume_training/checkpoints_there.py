@@ -54,6 +54,7 @@ class Training:
             "mode": self._model.training,
             "momentum": optimizer["state"],
             "scheduler's epoch": self._scheduler.state_dict()["last_epoch"],
+            "scheduler's last learning rate": self._scheduler.get_last_lr(),
             "learning rate": optimizer["param_groups"][0]["lr"],
             "scaler's scale": scaler.get("scale"),
             "scaler's count of clean steps": scaler,

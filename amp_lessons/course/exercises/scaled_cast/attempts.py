@@ -27,18 +27,19 @@ wrong(
 wrong("scale_beside_a_plain_cast", "wrong_cast", "where x / scale is", (VALUES, "x.to(dtype)"))
 wrong(
     "returns_the_multiplier",
-    "range_unused",
-    "by a scale of 149",
+    "wrong_cast",
+    "where x / scale is",
     (RETURN, f"    return {VALUES}, 1 / scale\n"),
 )
 wrong("multiplies_by_the_scale", "wrong_cast", "where x / scale is", ("x / scale", "x * scale"))
 wrong(
     "inverse_scale",
-    "range_unused",
-    "by a scale of 149",
+    "wrong_cast",
+    "where x / scale is",
     (SCALE, "torch.finfo(dtype).max / amax.clamp(min=1e-30)"),
     ("x / scale", "x * scale"),
 )
+wrong("scale_squared", "wrong_cast", "where x / scale is", (RETURN, f"    return {VALUES}, scale**2\n"))
 wrong("amax_per_element", "wrong_return_type", "one number as scale", (AMAX, "x.abs()"))
 wrong(
     "amax_per_row",

@@ -121,11 +121,12 @@ def _mistakes(values: Tensor, scale: float, x: Tensor, element: FloatFormat, wha
 def _not_close(values: Tensor, scale: float, x: Tensor, element: FloatFormat, what: str) -> Iterator[Finding]:
     """Yield what makes values · scale another tensor than x, or wastes the format."""
     amax = float(x.abs().max())
-    wrong, misplaced = ~_nearest(values, x / scale, element), mistakes.misplaced(amax, scale, element, what)
-    if not wrong.any() and misplaced is None:
+    wrong = ~_nearest(values, x / scale, element)
+    if not (wrong & values.isfinite()).any():  # cast by another scale, nothing is cut or wasted by this one
+        misplaced = mistakes.misplaced(amax, scale, element, what)
+        yield from [] if misplaced is None else [misplaced]
+    if not wrong.any():
         return
-    if misplaced is not None:
-        yield misplaced
     said = f"a value is {float(values[wrong][0]):g} where x / scale is {float(x[wrong][0]) / scale:.4g}"
     for dtype in (torch.bfloat16, torch.float16):
         if torch.equal(values, (x.float() / scale).to(dtype).to(element.dtype).double()):

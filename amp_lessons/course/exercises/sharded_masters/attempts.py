@@ -24,6 +24,30 @@ NONE = "        for parameter in self.parameters:\n            parameter.grad = 
 GATHER = "        dist.all_gather_into_tensor(whole, mine)\n"
 
 wrong("no_parameter", "no_shard", "tensor", (SHARD, "share[dist.get_rank()].clone()"))
+right("a_leaf_that_requires_a_gradient", (SHARD, "share[dist.get_rank()].clone().requires_grad_()"))
+wrong(
+    "reduced_to_one_rank",
+    "wrong_shard_gradient",
+    "dist.reduce promises the sum on one rank alone",
+    (REDUCE, "        dist.reduce(whole, dst=0)\n        mine = whole.chunk(2)[dist.get_rank()]\n"),
+)
+right(
+    "reduced_to_one_rank_that_hands_it_out",
+    (
+        REDUCE,
+        "        dist.reduce(whole, dst=0)\n"
+        "        dist.scatter(mine, list(whole.chunk(2)) if dist.get_rank() == 0 else None)\n",
+    ),
+)
+wrong(
+    "the_smallest_entry_wrong",
+    "wrong_shard_gradient",
+    "at index 3 it",
+    (
+        MEAN,
+        f"{MEAN} * (1 + 2**-22)\n        self.shard.grad[self.shard.grad.abs().argmin()] *= 1 + 2**-18",
+    ),
+)
 wrong(
     "masters_in_half",
     "masters_not_fp32",

@@ -6,6 +6,7 @@ import contextlib
 import copy
 import itertools
 import queue
+import textwrap
 import threading
 
 import numpy as np
@@ -466,7 +467,7 @@ wrong(
 wrong(
     "first_batch_again_and_again",
     "batches_repeated",
-    "more often",
+    "10 training passes were made where 2 epochs have 10 batches, and in an epoch some batches were used more",
     (BATCHES, "        for inputs, targets in [next(iter(loader)) for _ in loader]:\n"),
 )
 wrong(
@@ -567,7 +568,7 @@ wrong(
 wrong(
     "penalty_added",
     "other_gradient",
-    "added to the loss",
+    "times their length",
     (LOSS, LOSS + "                loss = loss + 1e-3 * sum(p.square().sum() for p in model.parameters())\n"),
 )
 wrong(
@@ -819,7 +820,7 @@ PENALTY = "torch.autograd.grad(scaler.scale(loss), list(model.parameters())"
 wrong(
     "gradient_penalty",
     "other_gradient",
-    "a penalty",
+    "times their length",
     (
         BACKWARD,
         f"            norm = sum(g.norm() for g in {PENALTY}, create_graph=True)) / scaler.get_scale()\n"
@@ -1103,6 +1104,47 @@ right("loss_in_double", ("model(inputs)", "model(inputs).double()"))
 right(
     "nan_kept_out_of_the_log",
     ("loss_fn(model(inputs), targets)", "torch.nan_to_num(loss_fn(model(inputs), targets))"),
+)
+TRIED = """import torch
+
+
+def tried(loader, scaler):
+    before = scaler.get_scale()
+    yield from loader
+    if scaler.get_scale() < before:
+        yield from loader
+"""
+TRIED_AGAIN = (
+    ZERO + FORWARD_AND_LOSS + BACKWARD + STEP + UPDATE,
+    "            while True:\n                before = scaler.get_scale()\n"
+    + textwrap.indent(ZERO + FORWARD_AND_LOSS + BACKWARD + STEP + UPDATE, "    ")
+    + "                if scaler.get_scale() >= before or not loss.isfinite():\n                    break\n",
+)
+right("overflowed_batches_tried_again", TRIED_AGAIN)
+right(
+    "tried_again_from_a_large_scale", TRIED_AGAIN, ("(device_type, e", "(device_type, init_scale=2.0**30, e")
+)
+wrong(
+    "epochs_of_overflows_trained_again",
+    "batches_repeated",
+    "20 training passes were made where 2 epochs have 10 batches",
+    (BATCHES, BATCHES.replace("loader", "tried(loader, scaler)")),
+    ("import torch\n", TRIED),
+)
+right(
+    "gradients_looked_at_and_cleared",
+    (ZERO, ""),
+    (BACKWARD, BACKWARD.replace("()\n", "(retain_graph=True)\n") + ZERO + BACKWARD),
+    notes=("backward_twice",),
+)
+right(
+    "passes_to_warm_up",
+    (
+        EPOCHS,
+        "    for inputs, targets in loader:\n        with torch.autocast(device_type, dtype=dtype):\n"
+        "            loss = loss_fn(model(inputs), targets)\n        scaler.scale(loss).backward()\n"
+        "        optimizer.zero_grad()\n" + EPOCHS,
+    ),
 )
 right("compiled", (EPOCHS, "    model = torch.compile(model)\n" + EPOCHS))
 right(
