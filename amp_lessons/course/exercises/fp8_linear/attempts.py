@@ -71,19 +71,19 @@ wrong(
 )
 wrong(
     "only_one_product_has_the_cast_gradient",
-    "gradient_not_cast",
+    "wrong_product",
     "gradient of weight",
     (TO_WEIGHT, "(gradient.float().t() @ a.float()) * scale_a"),
 )
 wrong(
     "x_as_it_is_in_one_product",
-    "operand_not_cast",
+    "wrong_product",
     "gradient of weight",
     ("ctx.save_for_backward(a, scale_a,", "ctx.save_for_backward(x, torch.ones(()),"),
 )
 wrong(
     "weight_as_it_is_in_one_product",
-    "operand_not_cast",
+    "wrong_product",
     "gradient of x",
     ("b, scale_b)\n", "weight, torch.ones(()))\n"),
 )
