@@ -22,8 +22,8 @@ wrong(
 )
 wrong(
     "no_hidden_bit",
-    "hidden_bit",
     "normal",
+    "instead of",
     ("(1 + mantissa / 2**mantissa_bits)", "(mantissa / 2**mantissa_bits)"),
 )
 wrong("sign_ignored", "sign", "negative", ("-1.0 if bits >> (exponent_bits + mantissa_bits) else 1.0", "1.0"))
@@ -36,8 +36,8 @@ wrong(
 )
 wrong(
     "subnormal_exponent",
-    "subnormal_exponent",
-    "factor of two",
+    "subnormal",
+    "instead of",
     ("(1 - bias - mantissa_bits)", "(-bias - mantissa_bits)"),
 )
 wrong(

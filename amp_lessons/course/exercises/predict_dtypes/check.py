@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from dataclasses import replace
-from functools import cache, reduce
+from functools import cache
 from typing import Any
 
 import torch
@@ -149,17 +149,10 @@ def _reason(name: str) -> str:
     row = autocast.record(_Calling(OPERATIONS[name]), h, w, device_type="cuda").rows[-1]
     op, rule = row.op.removeprefix("aten::"), row.policy and row.policy.value
     if rule is None:
-        return f"{op} is in no list, and the result follows {_followed(row.input_dtypes, row.output_dtype)}"
+        given = " and ".join(dict.fromkeys(map(dtype_name, row.input_dtypes)))
+        return f"{op} is in no list, and what it is given is in {given}"
     listed = f"is in the {'fp32 list' if rule.startswith('fp32') else f'list for {rule}'}"
     through = row.through.removeprefix("aten::")
     if through:
         return f"{op} itself is in no list, but {through}, which it calls, {listed}"
     return f"{op} {listed}"
-
-
-def _followed(inputs: Sequence[torch.dtype], output: torch.dtype | None) -> str:
-    if set(inputs) == {output}:
-        return "its inputs"
-    if output == reduce(torch.promote_types, inputs):
-        return "its inputs by type promotion: one in fp32 makes it fp32"
-    return "its first input, whatever the others"

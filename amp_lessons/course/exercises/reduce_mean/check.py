@@ -130,11 +130,10 @@ def _require_ring(sent: list[list[tuple[int, Tensor]]], case: RanksCase) -> None
             hint = "send to (rank + 1) % world_size, receive from (rank - 1) % world_size"
             bed.reject("not_a_ring", said, hint)
         if tensor.dtype != torch.float32:
-            half = tensor.dtype.itemsize < _FP32_BYTES
-            worse = "it rounds what was added before" if half else "more bytes take more time"
-            said = f"{dtype_name(tensor.dtype)} was sent, {case.what}, where fp32 was asked for: {worse}"
+            said = f"{dtype_name(tensor.dtype)} was sent, {case.what}, where fp32 was asked for"
             hint = "make fp32 tensors of the chunks first, chunk.float(), and send fp32 in both passes"
-            bed.reject("sent_in_half" if half else "sent_wider", said, hint)
+            code = "sent_in_half" if tensor.dtype.itemsize < _FP32_BYTES else "sent_wider"
+            bed.reject(code, said, hint)
     # with unequal chunks it depends on a rank's place which two it need not send; all ranks together do not
     most, enough = 2 * (total - min(case.lengths) * _FP32_BYTES), sent_bytes("all-reduce", total, ranks)
     nbytes = [sum(tensor.nbytes for _, tensor in messages) for messages in sent]
@@ -161,17 +160,11 @@ def _require_mean(results: list[Any], case: RanksCase) -> None:
 
 
 def _reject_mean(result: Tensor, rank: int, case: RanksCase) -> NoReturn:
-    """Say where a result is farthest off, and whether 16 bits round as far."""
-    mean, off, dtype = case.mean, case.off(result, case.mean), case.gradients.dtype
+    """Say where a result is farthest off, and by how much."""
+    off = case.off(result, case.mean)
     n = int(off.argmax())
-    seen = f"{case.what}: at index {n} rank {rank} returned {float(result[n]):.7g}, not {float(mean[n]):.7g}"
-    # of fp32 gradients each may have been rounded once, or the mean; of others every sum on the way
-    halves = {torch.float16: 1, torch.bfloat16: 1} if dtype == torch.float32 else {dtype: 2 * case.ranks}
-    half = next((each for each, times in halves.items() if off[n] < times * torch.finfo(each).eps), None)
-    if half is not None:
-        rounds = f"the mean is off by {float(off[n]):.2g} of the magnitudes that were added, as far as "
-        hint = "make fp32 tensors of the chunks before anything is added or divided, and send those"
-        bed.reject("summed_in_half", f"{rounds}{dtype_name(half)} rounds, {seen}", hint)
-    hint = "each chunk meets every rank once before its sum is handed round, is divided once, and "
-    hint += "comes back in its place: write down for three ranks who holds what after each hop"
-    bed.reject("wrong_mean", f"the mean is wrong, {seen}", hint)
+    said = f"{case.what}: at index {n} rank {rank} returned {float(result[n]):.7g}, not "
+    said += f"{float(case.mean[n]):.7g}: off by {float(off[n]):.2g} of the magnitudes that were added"
+    hint = "make fp32 tensors of the chunks before anything is added or divided; each chunk meets every rank "
+    hint += "once before its sum is handed round, and is divided once: write down for three ranks who holds "
+    bed.reject("wrong_mean", f"the mean is wrong, {said}", f"{hint}what after each hop")

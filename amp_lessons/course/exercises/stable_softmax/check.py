@@ -103,12 +103,10 @@ def _returned(function: bed.LearnersFunction, case: Case) -> tuple[Any, Any]:
 
 def _require_form(softmax: Any, logsumexp: Any, case: Case) -> None:
     """Reject what has another shape or dtype than was asked for."""
-    wanted = [(case.scores.shape, case.scores.dtype), (case.logsumexp.shape, torch.float32)]
-    names, values = ("softmax", "logsumexp"), (softmax, logsumexp)
-    for what, value, (shape, dtype) in zip(names, values, wanted, strict=True):
-        if not isinstance(value, Tensor) or value.dtype != dtype or value.shape != shape:
-            expected = f"for {case.what} a {what} of shape {tuple(shape)} in {dtype} was"
-            bed.reject_type(expected, value, "softmax keeps shape and dtype; logsumexp drops dim")
+    hint, dtype = "softmax keeps shape and dtype; logsumexp drops dim, in fp32", case.scores.dtype
+    bed.require_tensor(softmax, dtype, case.scores.shape, f"as softmax of {case.what}", hint)
+    where = f"as logsumexp of {case.what}"
+    bed.require_tensor(logsumexp, torch.float32, case.logsumexp.shape, where, hint)
 
 
 _EXP_IN_FP32 = 1e-4  # next to 1000 neighbours in fp32 are 6e-5 apart, and exp makes a relative error of that
