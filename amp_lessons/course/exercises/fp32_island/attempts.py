@@ -18,7 +18,7 @@ wrong("no_island", "no_island", "65504", (ISLAND, "    hidden = self.normalise(h
 wrong(
     "cast_only",
     "autocast_still_on",
-    "but autocast was still on: it casts that back to fp16",
+    "but autocast was still on: it casts fp32 back to fp16",
     (ISLAND, "    hidden = self.normalise(hidden.float())\n"),
 )
 wrong("switched_off_only", "input_not_cast", "its input is fp16", ("hidden.float()", "hidden"))
@@ -134,8 +134,8 @@ wrong(
 )
 wrong(
     "its_own_autocast",
-    "switches_autocast_on",
-    "your forward switches autocast on by itself",
+    "wrong_value",
+    "without autocast the output is",
     (
         "    hidden = self.body(x)\n",
         "    with torch.autocast(x.device.type, torch.float16):\n        hidden = self.body(x)\n",

@@ -23,7 +23,7 @@ from amp_lessons.precisions import HALVES
 
 _THERE = island_there.__name__
 _TOLERANCE = {torch.float16: 0.01, torch.bfloat16: 0.05, torch.float32: 1e-4}  # of a norm, relative
-_FORWARD = "forward is head(normalise(body(x)))"
+_FORWARD = "forward is head(normalise(body(x))); whether autocast is on for it, the caller decides"
 _ONLY_NORMALISE = (
     "only self.normalise belongs inside autocast(enabled=False), and only its input is to be cast, to fp32"
 )
@@ -39,10 +39,9 @@ def judge(worker: bed.Worker, draw: torch.Generator) -> Iterator[Finding]:
     for dtype in (torch.float16, torch.bfloat16, torch.float32):
         passes.append(Pass(forward, model, inputs, dtype))
         bed.require_none(_mistakes(passes[-1]))
-    if any(each.names_cuda for each in passes):
-        effect = _effect_of_cuda(passes[1], Pass(forward, model, inputs, torch.bfloat16, watched=False))
-        if effect:
-            yield cuda_replaced("x.device.type", effect, "use x.device.type")
+    if any(each.told["for_cuda"] for each in passes):
+        effect = "it switches nothing off, and normalise would run in 16 bits"
+        yield cuda_replaced("x.device.type", effect, "use x.device.type")
     yield passed("island", "normalise did not run in 16 bits, and nothing overflowed")
     yield passed("small", "both linear layers still ran in 16 bits under autocast, in fp16 and in bf16")
     yield passed("gradients", "gradients flow through the island, and forward works without autocast too")
@@ -67,25 +66,16 @@ class Pass:
         model: island_there.Energy,
         given: Tensor,
         dtype: torch.dtype,
-        watched: bool = True,
     ) -> None:
         self.dtype, self.given, self.left = dtype, given, given.clone()
         state = dict(model.state_dict())
-        self.told, _ = forward.called_by(f"{_THERE}:run", self.left, state, extra=(dtype, watched))
+        self.told, _ = forward.called_by(f"{_THERE}:run", self.left, state, extra=(dtype,))
         self.under_autocast = dtype != torch.float32
         self.when = f"under autocast in {dtype_name(dtype)}" if self.under_autocast else "without autocast"
-        self.output, self.names_cuda = self.told["output"], self.told["names_cuda"]
+        self.output = self.told["output"]
         self.normalise: list[Place] = [(each[0], each[1]) for each in self.told["seen"]["normalise"]]
         self.right = model.reference(given)
         self.right_gradients = torch.autograd.grad(self.right.square().mean(), list(model.parameters()))
-
-
-def _effect_of_cuda(watched: Pass, alone: Pass) -> str:
-    """Say what a forward that names "cuda" does without a GPU; nothing, if that is right too."""
-    if alone.told["raised"] is not None:
-        return f"it raises {bed.as_raised(alone.told['raised']).kinds[0]}"
-    same = torch.equal(watched.output, alone.output)
-    return "" if same else "it switches nothing off, and normalise would run in 16 bits"
 
 
 # --- what is wrong with a forward pass, from what it raised to the gradients that flow through it
@@ -113,25 +103,12 @@ def _mistakes(done: Pass) -> Iterator[Finding]:
     if not isinstance(done.output, Tensor) or done.output.shape != (6, 4):
         yield wrong_return_type("a tensor of shape (6, 4) was", bed.described(done.output), _FORWARD)
     for layer in ("body", "head"):
-        yield from _of_layer(done, layer)
+        if done.under_autocast and torch.float32 in done.told["seen"][layer]:
+            message = f"self.{layer} ran in fp32: the island takes away what autocast is for"
+            yield failed("island_too_large", message, _ONLY_NORMALISE)
     for place in done.normalise if done.under_autocast else ():
         yield from _of_island(*place)
     yield from _of_numbers(done)
-
-
-def _of_layer(done: Pass, layer: str) -> Iterator[Finding]:
-    """Find a linear layer that did not run in the dtype that its caller asked for."""
-    dtypes = done.told["seen"][layer]
-    if done.under_autocast and torch.float32 in dtypes:
-        message = f"self.{layer} ran in fp32: the island takes away what autocast is for"
-        yield failed("island_too_large", message, _ONLY_NORMALISE)
-    for half in (each for each in dtypes if not done.under_autocast and each in HALVES.values()):
-        yield failed(
-            "switches_autocast_on",
-            f"without autocast, self.{layer} ran in {dtype_name(half)}: your forward switches autocast on by "
-            "itself",
-            "leave that choice to the caller: only switch it off, around self.normalise",
-        )
 
 
 def _of_island(dtype: torch.dtype, casts_to: torch.dtype | None) -> Iterator[Finding]:
@@ -142,10 +119,10 @@ def _of_island(dtype: torch.dtype, casts_to: torch.dtype | None) -> Iterator[Fin
         said = said if casts_to == torch.float16 else f"normalise ran in {half}, with 8 significant bits"
         yield failed("no_island", said, _BOTH)
     if casts_to is not None:
-        does = "leaves that alone, but it is slow on most GPUs, and an fp32 input would be cast down"
-        does = does if dtype == torch.float64 else f"casts that back to {half} for the matrix product"
-        said = f"the input of normalise was in {found}, but autocast was still on: it {does}"
-        yield failed("autocast_still_on", said, _BOTH)
+        said = (
+            f"the input of normalise was in {found}, but autocast was still on: it casts fp32 back to {half}"
+        )
+        yield failed("autocast_still_on", f"{said} for the matrix product", _BOTH)
     if dtype in HALVES.values():
         said = f"autocast was off in the island, but its input is {found}: the operation ran in that"
         yield failed("input_not_cast", said, _BOTH)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 from collections.abc import Callable
 from functools import partial
 from typing import Any
@@ -52,14 +51,14 @@ class Energy(nn.Module):
 
 
 def run(
-    forward: Callable[..., Any], args: list[Any], kwargs: dict[str, Any], dtype: torch.dtype, watched: bool
+    forward: Callable[..., Any], args: list[Any], kwargs: dict[str, Any], dtype: torch.dtype
 ) -> dict[str, Any]:
     """Run the model of these weights with ``forward`` under autocast in ``dtype``; fp32 stands for none.
 
-    ``args`` are the input, of shape (6, 8), and the weights by name. Only while it is ``watched``, "cuda"
-    means this device. The result holds the ``output`` and the gradients of its mean square, None for each
-    that none reaches; ``autocast_left``, whether it was on afterwards; what it ``raised``; the dtypes
-    ``seen`` by each part; ``changed`` layers, and whether it ``names_cuda``.
+    ``args`` are the input, of shape (6, 8), and the weights by name; "cuda" means this device. The result
+    holds the ``output`` and the gradients of its mean square, None for each that none reaches;
+    ``autocast_left``, whether it was on afterwards; what it ``raised``; the dtypes ``seen`` by each part;
+    ``changed`` layers, and whether autocast was asked ``for_cuda`` alone.
     """
     model: Energy = type("Model", (Energy,), {"forward": forward})()
     model.load_state_dict(args[1])
@@ -67,12 +66,13 @@ def run(
     batch, enabled = args[0].clone(), dtype in HALF_DTYPES
     log = Log()
     log.watch(model)
+    callers = torch.autocast("cpu", dtype=dtype if enabled else torch.bfloat16, enabled=enabled)
 
     def code() -> tuple[Any, bool]:
-        with torch.autocast("cpu", dtype=dtype if enabled else torch.bfloat16, enabled=enabled):
+        with callers:
             return model(batch), torch.is_autocast_enabled("cpu")
 
-    with spying(log) if watched else contextlib.nullcontext():
+    with spying(log):
         called = bed_there.call(bed_there.attempted, [code], {})
     ended, raised = called["result"]
     output, autocast_left = ended or (None, None)
@@ -83,7 +83,7 @@ def run(
         "gradients": _gradients(output, model),
         "seen": model.seen,
         "changed": _changed(model, before),
-        "names_cuda": bool(log.cuda),
+        "for_cuda": {str(device).partition(":")[0] for device, _ in log.autocasts} == {"cuda"},
     }
     return {**called, "result": result, "args": [batch, args[1]]}
 
