@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
 from math import inf, isclose, log10
 from statistics import median, median_high, median_low
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 
@@ -66,45 +66,33 @@ _HOW = (
 )
 
 
-class Run(NamedTuple):
-    """What an attempt ``returned`` for a case, the number in it, and which ``clocks`` it read meanwhile."""
-
-    case: TimingCase
-    returned: Any
-    value: float
-    clocks: set[str]
-
-    def shows(self, expected: float) -> bool:
-        """Whether the value is ``expected``, give or take a rounding."""
-        return abs(self.value - expected) <= 0.06 + 0.002 * expected
-
-    @property
-    def is_median(self) -> bool:
-        """Whether the value is the median, or one of the two samples that it lies between."""
-        samples = self.case.samples
-        return any(map(self.shows, (median(samples), median_low(samples), median_high(samples))))
-
-
 def judge(worker: bed.Worker, draw: torch.Generator) -> Iterator[Finding]:
     """Have steps timed whose duration is known, and hold the numbers against their medians."""
     simulated = worker.call(f"{_THERE}:with_simulated_clocks", bed.Handle(0), keep=True)
     arguments = {"warmup": 1, "repeats": 1, "synchronize": None}
     time_step = bed.function(worker, "time_step", None, number=simulated.number, **arguments)
-    seen: list[Run] = []
     for case in _cases(draw):
-        seen.append(_run(time_step, case))
-        right, value = zip(*[(run.case.right, run.value) for run in seen], strict=True)
-        bed.require_none(_mistakes(seen[-1]), bed.SideBySide("median in ms", "case", right, value))
+        options = {"warmup": case.warmup, "repeats": len(case.samples)}
+        device = list(case.durations_ms), case.waits, case.pending_ms
+        there, about = f"{_THERE}:time_calls", f"for {case.what}"
+        told, _ = time_step.called_by(there, about=about, kwargs=options, extra=device)
+        value = _value(told, case)
+        low, high = median_low(case.samples), median_high(case.samples)
+        if not any(_shows(value, each) for each in (low, case.right, high)):
+            bed.require_none(_mistakes(value, case))
+        yield from _remarks(told, value, case)
     yield passed("warm_up", "what happens only in the first calls is not counted")
     yield passed("synchronized", "work that was only launched is counted, and other work is not")
     yield passed("median", "the median of the samples, in milliseconds: an interrupted call does not move it")
-    yield from _remarks(seen)
 
 
-def _run(time_step: bed.LearnersFunction, case: TimingCase) -> Run:
-    there, options = f"{_THERE}:time_calls", {"warmup": case.warmup, "repeats": len(case.samples)}
-    device = list(case.durations_ms), case.waits, case.pending_ms
-    told, _ = time_step.called_by(there, about=f"for {case.what}", kwargs=options, extra=device)
+def _shows(value: float, expected: float) -> bool:
+    """Whether a value is ``expected``, give or take a rounding."""
+    return abs(value - expected) <= 0.06 + 0.002 * expected
+
+
+def _value(told: dict[str, Any], case: TimingCase) -> float:
+    """Return the milliseconds that were returned; reject what is none, and other calls than asked for."""
     value, calls = float_in(told["returned"]), told["calls"]
     if value is None or not 0 <= value < inf:
         bed.reject("not_a_time", f"{bed.described(told['returned'])} is no duration in milliseconds", _HOW)
@@ -113,35 +101,32 @@ def _run(time_step: bed.LearnersFunction, case: TimingCase) -> Run:
         said = f"{asked} fn was called {calls} times instead of {len(case.durations_ms)}"
         hint = "call fn() warmup times before the first sample, where nobody times it, then once per sample"
         bed.reject("wrong_number_of_calls", said, hint)
-    return Run(case, told["returned"], value, set(map(str, told["seen"])))
+    return value
 
 
-def _mistakes(run: Run) -> Iterator[Finding]:
-    if run.is_median:
-        return
-    case = run.case
-    where = f"for {case.what}, {run.value:.4g} was returned, where {case.right:.4g} ms would be right"
-    if run.value < 0.05 * case.right and not case.waits:
+def _mistakes(value: float, case: TimingCase) -> Iterator[Finding]:
+    """Yield what is wrong with a value that is not the median, the surest cause first."""
+    where = f"for {case.what}, {value:.4g} was returned, where {case.right:.4g} ms would be right"
+    if value < 0.05 * case.right and not case.waits:
         hint = "call the synchronize that you are given after fn() and before you read the clock"
         yield failed("no_sync_after", f"{where}: the clock was read while the device was still working", hint)
-    power = log10(run.value / case.right) if run.value > 0 else 0.0
+    power = log10(value / case.right) if value > 0 else 0.0
     if round(power) and isclose(power, round(power), abs_tol=0.003):
         unit = f"that is {10.0 ** round(power):.0e} times the time in milliseconds"
         yield failed("wrong_unit", f"{where}: {unit}", "perf_counter counts seconds: times 1e3 is right")
-    if case.pending_ms and isclose(run.value, case.pending_ms + sum(case.durations_ms), rel_tol=0.005):
+    if case.pending_ms and isclose(value, case.pending_ms + sum(case.durations_ms), rel_tol=0.005):
         yield failed("no_sync_before", f"{where}: this is the step with earlier work of the device", _HOW)
     if len(set(case.samples)) > 1:
         yield failed("not_the_median", f"{where}: this is not the median of the samples", _HOW)
     yield failed("wrong_time", where, _HOW)
 
 
-def _remarks(seen: Sequence[Run]) -> Iterator[Finding]:
-    for run in seen:
-        yield from remark_on_type(run.returned, float)
-    if not all(run.shows(run.case.right) for run in seen):
+def _remarks(told: dict[str, Any], value: float, case: TimingCase) -> Iterator[Finding]:
+    yield from remark_on_type(told["returned"], float)
+    if not _shows(value, case.right):
         said = "of an even number of samples this is one of the middle two; their mean is the usual median"
         yield note("not_averaged", said, "statistics.median does it")
-    if any("time" in run.clocks for run in seen):
+    if "time" in told["seen"]:
         said = "time.time() is the time of day: it jumps when somebody sets it, and it may be coarse"
         hint = "time.perf_counter() only ever goes forward, and is as fine as the machine allows"
         yield note("adjustable_clock", said, hint)
