@@ -123,8 +123,6 @@ def _mistakes(block: Tensor, exponent: int, what: str) -> Iterator[Finding]:
         said = f"{what}: E8M0 has the exponents from {EXPONENTS[0]} to {EXPONENTS[-1]}"
         hint = f"max(k, {EXPONENTS[0]}): so small a block loses some numbers, and there is no other scale"
         yield failed("outside_e8m0", said, hint)
-    if block.dtype.itemsize == 2:  # in fp32 all was well
-        yield of_scales.computed_in_16_bits(what, f"the largest magnitude lands at {lands_at:.4g}")
     smallest = f"{_smallest(block)} is the smallest exponent at which nothing is above {ELEMENT.max:g}"
     if (misplaced := of_scales.misplaced(amax, 2.0**exponent, ELEMENT, what)) is not None:
         yield replace(misplaced, message=f"{misplaced.message}; {smallest}")
