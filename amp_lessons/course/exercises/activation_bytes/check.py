@@ -87,16 +87,14 @@ def judge(worker: bed.Worker, draw: torch.Generator) -> Iterator[Finding]:
     """Ask for every layer, with autocast and without, and hold the answers against what autograd keeps."""
     activation_bytes = bed.function(worker, "activation_bytes", "linear", 8, 4, True)
     tokens, width = (8 * torch.randint(4, 20, (2,), generator=draw)).tolist()
-    returned: list[Any] = []
     answers: dict[LayerQuestion, int] = {}
     for question in (*_questions(tokens, width), *_questions(*_SHAPE)):
-        returned.append(activation_bytes(*question, about=f"for {question}"))
-        answers[question] = _whole_number(returned[-1], question)
+        returned = activation_bytes(*question, about=f"for {question}")
+        answers[question] = _whole_number(returned, question)
+        yield from remark_on_type(returned, int)
     mistakes = list(_mistakes(answers))
     what = f"all {len(answers)} predictions equal what autograd keeps by CUDA's rules, to the byte"
     yield from mistakes or [passed("bytes", what)]
-    for value in returned:
-        yield from remark_on_type(value, int)
 
 
 _SHAPE = 24, 168  # besides one that is drawn
