@@ -11,7 +11,6 @@ from torch import Tensor
 
 from amp_lessons.audit.findings import Finding, passed
 from amp_lessons.course.exercises import bed
-from amp_lessons.course.exercises.report import common_findings
 from amp_lessons.formats.dtypes import dtype_name
 from amp_lessons.parallel import sent_bytes
 
@@ -26,7 +25,9 @@ def judge(worker: bed.Worker, draw: torch.Generator) -> Iterator[Finding]:
         given = case.chunks()
         told, _ = reduce_mean.called_by(_ON_RANKS, given, about=case.what)
         _require_delivered(told, case)
-        _require_unchanged(given, case)
+        before = [each for chunks in case.chunks() for each in chunks]
+        hint = "of an fp32 tensor .float() is no copy: add with `x = x + y`, not with `+=`"
+        bed.require_unchanged([each for chunks in given for each in chunks], before, "the chunks", hint)
         _require_ring(told["sent"], case)
         _require_mean(told["results"], case)
     yield passed("mean_of_ranks", "every rank returns the same mean, as exact as sums in fp32 are")
@@ -109,16 +110,6 @@ def _require_delivered(told: dict[str, Any], case: RanksCase) -> None:
         said = f"rank {source} sent something that rank {to} never received, {case.what}"
         hint = "every send needs a recv: world_size - 1 of both to add up, and as many to hand the sums round"
         bed.reject("never_received", said, hint)
-
-
-def _require_unchanged(given: list[list[Tensor]], case: RanksCase) -> None:
-    for chunks, before in zip(given, case.chunks(), strict=True):
-        same = [a.dtype == b.dtype and torch.equal(a, b) for a, b in zip(chunks, before, strict=False)]
-        if len(chunks) != len(before) or not all(same):
-            hint = "of an fp32 tensor .float() is no copy: add with `x = x + y`, not with `+=`"
-            raise bed.Rejected(
-                common_findings.inputs_changed("the chunks", f"{hint}, and leave the list as it is")
-            )
 
 
 def _require_ring(sent: list[list[tuple[int, Tensor]]], case: RanksCase) -> None:

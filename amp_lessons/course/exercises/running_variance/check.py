@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any
 
 import torch
 from torch import Tensor
@@ -87,15 +86,11 @@ def _returned(running_variance: bed.LearnersFunction, numbers: Numbers) -> tuple
     if read < len(numbers.lengths):
         said = f"{read} of {len(numbers.lengths)} blocks were read"
         bed.reject("blocks_unread", said, "read the blocks to their end")
-    both = returned if isinstance(returned, tuple | list) else [returned]
-    if len(both) != 2 or not all(map(_is_number, both)):
-        expected, seen = "two tensors of no dimension in fp32 were", ", ".join(map(bed.described, both))
-        raise bed.Rejected(common_findings.wrong_return_type(expected, seen, "return mean, variance"))
-    return both[0], both[1]
-
-
-def _is_number(value: Any) -> bool:
-    return isinstance(value, Tensor) and value.dtype == torch.float32 and value.dim() == 0
+    hint = "return mean, variance, in fp32"
+    if not isinstance(returned, tuple | list) or len(returned) != 2:
+        bed.reject_type("two tensors were", returned, hint)
+    mean, variance = (bed.require_tensor(each, torch.float32, (), "", hint) for each in returned)
+    return mean, variance
 
 
 def _near(seen: Tensor, right: float, within: float, unit: float = 0.0) -> bool:
