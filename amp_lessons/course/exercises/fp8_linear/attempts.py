@@ -131,7 +131,7 @@ wrong(
 wrong(
     "weight_cast_once_and_kept_with_it",
     "operand_not_cast",
-    "was cast in an earlier pass",
+    "in this pass",
     (
         WEIGHT,
         "if not hasattr(weight, 'kept'):\n                weight.kept = cast(weight, torch.float8_e4m3fn)\n"
@@ -141,7 +141,7 @@ wrong(
 wrong(
     "weight_cast_once_for_its_shape",
     "operand_not_cast",
-    "was cast in an earlier pass",
+    "in this pass",
     ("import torch\n", "import torch\n\nKEPT = {}\n"),
     (
         WEIGHT,
