@@ -61,9 +61,9 @@ def test_e5m2_is_left_alone(behaviour):
 def test_every_way_to_cast_is_seen_with_what_was_cast(make):
     with CastWatch("nan") as watch:
         made = make(torch.tensor([1.5, 500.0]))
-    (seen,) = watch.seen
-    assert seen.source.tolist() == [1.5, 500.0]
-    assert seen.dtype == E4M3
+    ((source, dtype),) = watch.seen
+    assert source.tolist() == [1.5, 500.0]
+    assert dtype == E4M3
     assert math.isnan(float(made[1]))
 
 

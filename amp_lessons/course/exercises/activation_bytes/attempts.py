@@ -195,33 +195,33 @@ dropout("dropout_keeps_nothing", "wrong_bytes", "for each of the input's", "0")
 dropout("dropout_in_words", "not_bytes", "bool", "True")
 
 
-@TABLE.mistake("tokens_and_width_swapped", "swapped")
+@TABLE.mistake("wrong_bytes", "linear under fp16 autocast")
 def swapped(layer, tokens, width, autocast):
     return ANSWER(layer, width, tokens, autocast)
 
 
-@TABLE.mistake("autocast_ignored", "without autocast")
+@TABLE.mistake("wrong_bytes", "under fp16 autocast")
 def without_autocast(layer, tokens, width, autocast):
     return ANSWER(layer, tokens, width, False)
 
 
-@TABLE.mistake("autocast_swapped", "other way round")
+@TABLE.mistake("wrong_bytes", "linear in fp32")
 def the_other_way_round(layer, tokens, width, autocast):
     return ANSWER(layer, tokens, width, not autocast)
 
 
-@TABLE.mistake("halved_everywhere", "halve everything")
+@TABLE.mistake("wrong_bytes", "under fp16 autocast")
 def halved(layer, tokens, width, autocast):
     return ANSWER(layer, tokens, width, False) // (2 if autocast else 1)
 
 
-@TABLE.mistake("elements_not_bytes", "numbers, not bytes")
+@TABLE.mistake("wrong_bytes", "linear in fp32")
 def numbers(layer, tokens, width, autocast):
     extra = {"linear": width**2 * autocast, "layer_norm": 2 * tokens}
     return tokens * width + extra.get(layer, 0)
 
 
-@TABLE.mistake("bits_not_bytes", "bits")
+@TABLE.mistake("wrong_bytes", "linear in fp32")
 def bits(layer, tokens, width, autocast):
     return 8 * ANSWER(layer, tokens, width, autocast)
 

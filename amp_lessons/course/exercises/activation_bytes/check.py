@@ -28,7 +28,7 @@ class LayerQuestion(NamedTuple):
     @property
     def right(self) -> int:
         """The bytes that autograd keeps for the backward pass."""
-        return sum(_kept(self).values())
+        return _kept(self)
 
     def __str__(self) -> str:
         how = "under fp16 autocast" if self.autocast else "in fp32"
@@ -36,14 +36,14 @@ class LayerQuestion(NamedTuple):
 
 
 @cache
-def _kept(question: LayerQuestion) -> dict[torch.dtype, int]:
+def _kept(question: LayerQuestion) -> int:
     """Measure the bytes that autograd keeps, by CUDA's rules and kernels, without a GPU."""
     dtype = torch.float16 if question.autocast else None
     with fake_tensors():
         module = LAYERS[question.layer][0](question.width)
         x = torch.empty(question.tokens, question.width, dtype=dtype or torch.float32).requires_grad_()
     with torch.enable_grad(), cuda_kernels():
-        return saved_activation_bytes(module, x, dtype=dtype, device_type="cuda")
+        return sum(saved_activation_bytes(module, x, dtype=dtype, device_type="cuda").values())
 
 
 # --- what each layer keeps
@@ -80,38 +80,6 @@ LAYERS: dict[str, tuple[Callable[[int], nn.Module], str]] = {
 }
 
 
-# known mistakes that are made with every layer, and the number that each gives
-_OF_ALL_LAYERS: tuple[tuple[str, str, Callable[[LayerQuestion], int]], ...] = (
-    ("bits_not_bytes", "that counts bits", lambda q: q.right * 8),
-    (
-        "elements_not_bytes",
-        "that counts numbers, not bytes: times 4 in fp32, times 2 in fp16",
-        lambda q: sum(kept // dtype.itemsize for dtype, kept in _kept(q).items()),
-    ),
-    (
-        "tokens_and_width_swapped",
-        "that would be right with tokens and width swapped",
-        lambda q: q._replace(tokens=q.width, width=q.tokens).right,
-    ),
-    (
-        "autocast_ignored",
-        "that is what it keeps without autocast; under autocast some layers keep fp16",
-        lambda q: q._replace(autocast=False).right,
-    ),
-    (
-        "autocast_swapped",
-        "that would be right the other way round: autocast=True is fp16 autocast, False is plain fp32",
-        lambda q: q._replace(autocast=not q.autocast).right,
-    ),
-    (
-        "halved_everywhere",
-        "autocast does not halve everything: some layers compute in fp32, and some keep no fp16 at all",
-        lambda q: q._replace(autocast=False).right // (2 if q.autocast else 1),
-    ),
-)
-_COUNT = "write down what is kept, its number of elements, and the bytes of each, with autocast and without"
-
-
 # --- the check
 
 
@@ -119,16 +87,14 @@ def judge(worker: bed.Worker, draw: torch.Generator) -> Iterator[Finding]:
     """Ask for every layer, with autocast and without, and hold the answers against what autograd keeps."""
     activation_bytes = bed.function(worker, "activation_bytes", "linear", 8, 4, True)
     tokens, width = (8 * torch.randint(4, 20, (2,), generator=draw)).tolist()
-    returned: list[Any] = []
     answers: dict[LayerQuestion, int] = {}
     for question in (*_questions(tokens, width), *_questions(*_SHAPE)):
-        returned.append(activation_bytes(*question, about=f"for {question}"))
-        answers[question] = _whole_number(returned[-1], question)
+        returned = activation_bytes(*question, about=f"for {question}")
+        answers[question] = _whole_number(returned, question)
+        yield from remark_on_type(returned, int)
     mistakes = list(_mistakes(answers))
     what = f"all {len(answers)} predictions equal what autograd keeps by CUDA's rules, to the byte"
     yield from mistakes or [passed("bytes", what)]
-    for value in returned:
-        yield from remark_on_type(value, int)
 
 
 _SHAPE = 24, 168  # besides one that is drawn
@@ -153,23 +119,14 @@ def _whole_number(value: Any, question: LayerQuestion) -> int:
 
 
 def _mistakes(answers: dict[LayerQuestion, int]) -> Iterator[Finding]:
-    """Yield one mistake that explains all answers, or else one for each layer with a wrong one."""
-    wrong = [question for question, seen in answers.items() if seen != question.right]
-    several = len({question.layer for question in wrong}) > 1
-    for code, words, number in _OF_ALL_LAYERS if several else ():
-        if all(seen == number(question) for question, seen in answers.items()):
-            yield _finding(code, words, _COUNT, wrong[0], answers[wrong[0]])
-            return
+    """Yield what is wrong with the first wrong answer for each layer."""
     firsts: dict[str, LayerQuestion] = {}
-    for question in wrong:
-        firsts.setdefault(question.layer, question)
-    for question in firsts.values():
+    for question, seen in answers.items():
+        if seen != question.right:
+            firsts.setdefault(question.layer, question)
+    for layer, question in firsts.items():
         elements = question.tokens * question.width
-        right, seen = (f"{kept / elements:.4g} B" for kept in (question.right, answers[question]))
-        words = f"for each of the input's {elements:,} elements that is {seen}, where {right} are kept"
-        yield _finding("wrong_bytes", words, LAYERS[question.layer][1], question, answers[question])
-
-
-def _finding(code: str, words: str, hint: str, question: LayerQuestion, seen: int) -> Finding:
-    bytes_ = f"autograd keeps {question.right:,} bytes, not {seen:,}"
-    return failed(code, f"{question}: {bytes_}: {words}", hint)
+        right, mine = (f"{kept / elements:.4g} B" for kept in (question.right, answers[question]))
+        said = f"{question}: autograd keeps {question.right:,} bytes, not {answers[question]:,}: for each of "
+        said += f"the input's {elements:,} elements that is {mine}, where {right} are kept"
+        yield failed("wrong_bytes", said, LAYERS[layer][1])

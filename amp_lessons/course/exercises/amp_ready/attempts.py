@@ -200,8 +200,8 @@ wrong(
 )
 wrong(
     "given_in_fp32",
-    "parent_named",
-    "only",
+    "island_missed",
+    "returns zeros",
     ("module(x.half()).float()", "module(x.clone()).float()"),
 )
 wrong(

@@ -22,11 +22,16 @@ wrong(
 )
 wrong(
     "no_hidden_bit",
-    "hidden_bit",
     "normal",
+    "instead of",
     ("(1 + mantissa / 2**mantissa_bits)", "(mantissa / 2**mantissa_bits)"),
 )
-wrong("sign_ignored", "sign", "negative", ("-1.0 if bits >> (exponent_bits + mantissa_bits) else 1.0", "1.0"))
+wrong(
+    "sign_ignored",
+    "sign_in_magnitude",
+    "a negative number",
+    ("-1.0 if bits >> (exponent_bits + mantissa_bits) else 1.0", "1.0"),
+)
 wrong("subnormals_flushed", "subnormal", "subnormal", ("sign * mantissa * 2.0", "sign * 0.0 * 2.0"))
 wrong(
     "subnormals_with_hidden_bit",
@@ -36,8 +41,8 @@ wrong(
 )
 wrong(
     "subnormal_exponent",
-    "subnormal_exponent",
-    "factor of two",
+    "subnormal",
+    "instead of",
     ("(1 - bias - mantissa_bits)", "(-bias - mantissa_bits)"),
 )
 wrong(
@@ -278,8 +283,8 @@ wrong(
 )
 wrong(
     "sign_read_one_bit_too_low",
-    "sign",
-    "only the sign is wrong",
+    "normal",
+    "a normal number",
     (
         "-1.0 if bits >> (exponent_bits + mantissa_bits) else",
         "-1.0 if bits >> (exponent_bits + mantissa_bits - 1) & 1 else",

@@ -18,20 +18,20 @@ wrong("no_island", "no_island", "65504", (ISLAND, "    hidden = self.normalise(h
 wrong(
     "cast_only",
     "autocast_still_on",
-    "but autocast was still on: it casts that back to fp16",
+    "but autocast was still on: it casts fp32 back to fp16",
     (ISLAND, "    hidden = self.normalise(hidden.float())\n"),
 )
 wrong("switched_off_only", "input_not_cast", "its input is fp16", ("hidden.float()", "hidden"))
 wrong(
     "autocast_in_float32",
     "input_not_cast",
-    "only does bf16 and fp16",
+    "autocast was off in the island",
     (ISLAND, ISLAND.replace("enabled=False", "dtype=torch.float32").replace("hidden.float()", "hidden")),
 )
 wrong(
     "autocast_in_float64_by_position",
     "input_not_cast",
-    "the CPU's only does bf16 and fp16",
+    "its input is fp16",
     (ISLAND, ISLAND.replace("enabled=False", "torch.float64").replace("hidden.float()", "hidden")),
 )
 wrong(
@@ -128,14 +128,14 @@ wrong(
 wrong(
     "an_island_in_float16_only",
     "no_island",
-    "the energy of a row is rounded",
+    "8 significant bits",
     ("enabled=False", "enabled=hidden.dtype == torch.bfloat16"),
     ("hidden.float()", "hidden.float() if hidden.dtype == torch.float16 else hidden"),
 )
 wrong(
     "its_own_autocast",
-    "switches_autocast_on",
-    "your forward switches autocast on by itself",
+    "wrong_value",
+    "without autocast the output is",
     (
         "    hidden = self.body(x)\n",
         "    with torch.autocast(x.device.type, torch.float16):\n        hidden = self.body(x)\n",
@@ -165,17 +165,9 @@ right(
         "    hidden = hidden.to(torch.float32)\n    with torch.amp.autocast(device_type=x.device.type, enabled=False):\n        hidden = self.normalise(hidden)\n",
     ),
 )
-right(
-    "cast_for_an_autocast_that_is_off",
-    ("enabled=False", "dtype=torch.float32"),
-    notes=("unsupported_autocast",),
-)
-right("cpu_named", ("torch.autocast(x.device.type,", "torch.autocast('cpu',"), notes=("hard_coded_device",))
-right(
-    "old_spelling",
-    ("torch.autocast(x.device.type, ", "torch.cpu.amp.autocast("),
-    notes=("hard_coded_device",),
-)
+right("cast_for_an_autocast_that_is_off", ("enabled=False", "dtype=torch.float32"))
+right("cpu_named", ("torch.autocast(x.device.type,", "torch.autocast('cpu',"))
+right("old_spelling", ("torch.autocast(x.device.type, ", "torch.cpu.amp.autocast("))
 right(
     "the_device_there_is",
     ("torch.autocast(x.device.type,", "torch.autocast('cuda' if torch.cuda.is_available() else 'cpu',"),

@@ -14,7 +14,6 @@ from amp_lessons.course.exercises.fp32_island import island_there
 from amp_lessons.course.exercises.fp32_island.island_there import Place
 from amp_lessons.course.exercises.report.common_findings import (
     cuda_replaced,
-    fixed_device,
     inputs_changed,
     wrong_return_type,
 )
@@ -24,17 +23,11 @@ from amp_lessons.precisions import HALVES
 
 _THERE = island_there.__name__
 _TOLERANCE = {torch.float16: 0.01, torch.bfloat16: 0.05, torch.float32: 1e-4}  # of a norm, relative
-_FORWARD = "forward is head(normalise(body(x)))"
+_FORWARD = "forward is head(normalise(body(x))); whether autocast is on for it, the caller decides"
 _ONLY_NORMALISE = (
     "only self.normalise belongs inside autocast(enabled=False), and only its input is to be cast, to fp32"
 )
 _BOTH = "autocast(enabled=False) around it, and its input cast to fp32 on the way in"
-_USE_DEVICE_OF_X = "use x.device.type"
-_CPU_REFUSES = "but the CPU's only does bf16 and fp16: it warns and switches itself off"
-_WHAT_GOES_WRONG = {
-    torch.float16: "easily exceeds 65504, the largest fp16",
-    torch.bfloat16: "is rounded to 8 significant bits",
-}
 
 
 def judge(worker: bed.Worker, draw: torch.Generator) -> Iterator[Finding]:
@@ -46,20 +39,19 @@ def judge(worker: bed.Worker, draw: torch.Generator) -> Iterator[Finding]:
     for dtype in (torch.float16, torch.bfloat16, torch.float32):
         passes.append(Pass(forward, model, inputs, dtype))
         bed.require_none(_mistakes(passes[-1]))
-    effect_of_cuda = ""
-    if any(each.asked["cuda"] for each in passes):
-        alone = Pass(forward, model, inputs, torch.bfloat16, watched=False)
-        effect_of_cuda = _effect_of_cuda(passes[1], alone)
-    islands = [each for done in passes if done.under_autocast for each in done.normalise]
-    yield _what_island(islands, "off for cpu instead of cuda" if effect_of_cuda else "off")
+    if any(each.told["for_cuda"] for each in passes):
+        effect = "it switches nothing off, and normalise would run in 16 bits"
+        yield cuda_replaced("x.device.type", effect, "use x.device.type")
+    yield passed("island", "normalise did not run in 16 bits, and nothing overflowed")
     yield passed("small", "both linear layers still ran in 16 bits under autocast, in fp16 and in bf16")
     yield passed("gradients", "gradients flow through the island, and forward works without autocast too")
-    if effect_of_cuda:
-        yield cuda_replaced("x.device.type", effect_of_cuda, _USE_DEVICE_OF_X)
-    elif any(each.asked["fixed"] for each in passes):
-        only_one = "the island switches autocast off for one fixed device: where x is on another, it stays on"
-        yield fixed_device(only_one, _USE_DEVICE_OF_X)
-    yield from _remarks(passes, islands)
+    if any(dtype == torch.float64 for done in passes for dtype, _ in done.normalise):
+        yield note(
+            "wider_than_needed",
+            "normalise ran in fp64: right, but fp32 was asked for and holds these numbers with ease, "
+            "while fp64 takes twice its memory, and on most GPUs many times its time",
+            "cast to fp32: Tensor.float() does, Tensor.double() goes to fp64",
+        )
 
 
 class Pass:
@@ -74,26 +66,16 @@ class Pass:
         model: island_there.Energy,
         given: Tensor,
         dtype: torch.dtype,
-        watched: bool = True,
     ) -> None:
         self.dtype, self.given, self.left = dtype, given, given.clone()
         state = dict(model.state_dict())
-        self.told, _ = forward.called_by(f"{_THERE}:run", self.left, state, extra=(dtype, watched))
+        self.told, _ = forward.called_by(f"{_THERE}:run", self.left, state, extra=(dtype,))
         self.under_autocast = dtype != torch.float32
         self.when = f"under autocast in {dtype_name(dtype)}" if self.under_autocast else "without autocast"
-        self.output, self.asked = self.told["output"], self.told["asked"]
+        self.output = self.told["output"]
         self.normalise: list[Place] = [(each[0], each[1]) for each in self.told["seen"]["normalise"]]
-        self.refused = [each for each in self.asked["dtypes"] if each not in HALVES.values()]
         self.right = model.reference(given)
         self.right_gradients = torch.autograd.grad(self.right.square().mean(), list(model.parameters()))
-
-
-def _effect_of_cuda(watched: Pass, alone: Pass) -> str:
-    """Say what a forward that names "cuda" does without a GPU; nothing, if that is right too."""
-    if alone.told["raised"] is not None:
-        return f"it raises {bed.as_raised(alone.told['raised']).kinds[0]}"
-    same = torch.equal(watched.output, alone.output)
-    return "" if same else "it switches nothing off, and normalise would run in 16 bits"
 
 
 # --- what is wrong with a forward pass, from what it raised to the gradients that flow through it
@@ -121,41 +103,28 @@ def _mistakes(done: Pass) -> Iterator[Finding]:
     if not isinstance(done.output, Tensor) or done.output.shape != (6, 4):
         yield wrong_return_type("a tensor of shape (6, 4) was", bed.described(done.output), _FORWARD)
     for layer in ("body", "head"):
-        yield from _of_layer(done, layer)
+        if done.under_autocast and torch.float32 in done.told["seen"][layer]:
+            message = f"self.{layer} ran in fp32: the island takes away what autocast is for"
+            yield failed("island_too_large", message, _ONLY_NORMALISE)
     for place in done.normalise if done.under_autocast else ():
-        yield from _of_island(done, *place)
+        yield from _of_island(*place)
     yield from _of_numbers(done)
 
 
-def _of_layer(done: Pass, layer: str) -> Iterator[Finding]:
-    """Find a linear layer that did not run in the dtype that its caller asked for."""
-    dtypes = done.told["seen"][layer]
-    if done.under_autocast and torch.float32 in dtypes:
-        message = f"self.{layer} ran in fp32: the island takes away what autocast is for"
-        yield failed("island_too_large", message, _ONLY_NORMALISE)
-    for half in (each for each in dtypes if not done.under_autocast and each in HALVES.values()):
-        yield failed(
-            "switches_autocast_on",
-            f"without autocast, self.{layer} ran in {dtype_name(half)}: your forward switches autocast on by "
-            "itself",
-            "leave that choice to the caller: only switch it off, around self.normalise",
-        )
-
-
-def _of_island(done: Pass, dtype: torch.dtype, casts_to: torch.dtype | None) -> Iterator[Finding]:
+def _of_island(dtype: torch.dtype, casts_to: torch.dtype | None) -> Iterator[Finding]:
     """Find a normalise that met autocast, or an input in 16 bits."""
     found, half = dtype_name(dtype), dtype_name(casts_to) if casts_to is not None else ""
     if casts_to is not None and dtype in HALVES.values():
-        said = f"normalise ran in {half}: the energy of a row {_WHAT_GOES_WRONG[casts_to]}"
+        said = f"normalise ran in {half}: there the energy of a row easily exceeds 65504, the largest fp16"
+        said = said if casts_to == torch.float16 else f"normalise ran in {half}, with 8 significant bits"
         yield failed("no_island", said, _BOTH)
     if casts_to is not None:
-        does = "leaves that alone, but it is slow on most GPUs, and an fp32 input would be cast down"
-        does = does if dtype == torch.float64 else f"casts that back to {half} for the matrix product"
-        said = f"the input of normalise was in {found}, but autocast was still on: it {does}"
-        yield failed("autocast_still_on", said, _BOTH)
+        said = (
+            f"the input of normalise was in {found}, but autocast was still on: it casts fp32 back to {half}"
+        )
+        yield failed("autocast_still_on", f"{said} for the matrix product", _BOTH)
     if dtype in HALVES.values():
-        asked = f" (asked for in {dtype_name(done.refused[0])}, {_CPU_REFUSES})" if done.refused else ""
-        said = f"autocast was off in the island{asked}, but its input is {found}: the operation ran in that"
+        said = f"autocast was off in the island, but its input is {found}: the operation ran in that"
         yield failed("input_not_cast", said, _BOTH)
 
 
@@ -172,30 +141,3 @@ def _of_numbers(done: Pass) -> Iterator[Finding]:
     if not max(off) <= 5 * _TOLERANCE[done.dtype]:
         said = f"the output is right, but the gradients of a layer through it are {max(off):.0%} off"
         yield failed("gradient_cut", f"{said}: is the graph cut on the way?", "leave out detach and no_grad")
-
-
-# --- what can be said of an island that is right
-
-
-def _what_island(islands: list[Place], off: str) -> Finding:
-    if not islands:
-        in_its_place = "self.normalise was not called, but what stands in its place is right"
-        return passed("island", f"{in_its_place} and overflowed nowhere")
-    dtypes = " and ".join(sorted({dtype_name(dtype) for dtype, _ in islands}))
-    return passed("island", f"normalise ran in {dtypes} with autocast {off}, and nothing overflowed")
-
-
-def _remarks(passes: list[Pass], islands: list[Place]) -> Iterator[Finding]:
-    """Remark on autocast in a dtype that the CPU's refuses, and on fp64."""
-    for dtype in dict.fromkeys(dtype for done in passes for dtype in done.refused):
-        said = f"autocast was asked for in {dtype_name(dtype)}, {_CPU_REFUSES}, which is all that is needed "
-        said += "here"
-        hint = "say what you mean: torch.autocast(x.device.type, enabled=False)"
-        yield note("unsupported_autocast", said, hint)
-    if any(dtype == torch.float64 for dtype, _ in islands):
-        yield note(
-            "wider_than_needed",
-            "normalise ran in fp64: right, but fp32 was asked for and holds these numbers with ease, "
-            "while fp64 takes twice its memory, and on most GPUs many times its time",
-            "cast to fp32: Tensor.float() does, Tensor.double() goes to fp64",
-        )

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import contextlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from functools import partial
 from typing import Any
 
@@ -52,28 +51,28 @@ class Energy(nn.Module):
 
 
 def run(
-    forward: Callable[..., Any], args: list[Any], kwargs: dict[str, Any], dtype: torch.dtype, watched: bool
+    forward: Callable[..., Any], args: list[Any], kwargs: dict[str, Any], dtype: torch.dtype
 ) -> dict[str, Any]:
     """Run the model of these weights with ``forward`` under autocast in ``dtype``; fp32 stands for none.
 
-    ``args`` are the input, of shape (6, 8), and the weights by name. Only while it is ``watched``, "cuda"
-    means this device. The result holds the ``output`` and the gradients of its mean square, None for each
-    that none reaches; ``autocast_left``, whether it was on afterwards; what it ``raised``; the dtypes
-    ``seen`` by each part; ``changed`` layers, and how autocast was ``asked`` for.
+    ``args`` are the input, of shape (6, 8), and the weights by name; "cuda" means this device. The result
+    holds the ``output`` and the gradients of its mean square, None for each that none reaches;
+    ``autocast_left``, whether it was on afterwards; what it ``raised``; the dtypes ``seen`` by each part;
+    ``changed`` layers, and whether autocast was asked ``for_cuda`` alone.
     """
     model: Energy = type("Model", (Energy,), {"forward": forward})()
     model.load_state_dict(args[1])
     before = {name: (each, each.detach().clone()) for name, each in model.named_parameters()}
-    batch, device = args[0].clone(), "".join(("c", "pu"))  # no literal in the learner's code is this object
-    enabled = dtype in HALF_DTYPES
+    batch, enabled = args[0].clone(), dtype in HALF_DTYPES
     log = Log()
     log.watch(model)
+    callers = torch.autocast("cpu", dtype=dtype if enabled else torch.bfloat16, enabled=enabled)
 
     def code() -> tuple[Any, bool]:
-        with torch.autocast(device, dtype=dtype if enabled else torch.bfloat16, enabled=enabled):
-            return model(batch), torch.is_autocast_enabled(device)
+        with callers:
+            return model(batch), torch.is_autocast_enabled("cpu")
 
-    with spying(log) if watched else contextlib.nullcontext():
+    with spying(log):
         called = bed_there.call(bed_there.attempted, [code], {})
     ended, raised = called["result"]
     output, autocast_left = ended or (None, None)
@@ -84,12 +83,7 @@ def run(
         "gradients": _gradients(output, model),
         "seen": model.seen,
         "changed": _changed(model, before),
-        "asked": {
-            "cuda": bool(log.cuda),
-            "fixed": bool(log.old_spellings)
-            or _names_a_device(forward, [asked for asked, _ in log.autocasts]),
-            "dtypes": sorted({dtype for _, dtype in log.autocasts if dtype is not None}, key=str),
-        },
+        "for_cuda": {str(device).partition(":")[0] for device, _ in log.autocasts} == {"cuda"},
     }
     return {**called, "result": result, "args": [batch, args[1]]}
 
@@ -111,20 +105,3 @@ def _changed(model: nn.Module, layers: dict[str, tuple[nn.Parameter, Tensor]]) -
         or parameter.dtype != before.dtype
         or not torch.equal(parameter, before)
     ]
-
-
-def _names_a_device(forward: Callable[..., Any], devices: list[Any]) -> bool:
-    """Whether autocast was given a device that the learner's code spells out.
-
-    By value it cannot be told from ``x.device.type``; but it is the very object that the code holds.
-    """
-    literals = list(_literals(getattr(forward, "__code__", None)))
-    if {"cpu", "cuda"} <= {literal for literal in literals if isinstance(literal, str)}:
-        return False  # "cuda" if there is one, else "cpu": that is no fixed device
-    return any(device is literal for device in devices for literal in literals)
-
-
-def _literals(code: Any) -> Iterator[Any]:
-    for literal in getattr(code, "co_consts", ()):
-        yield literal
-        yield from _literals(literal)

@@ -71,19 +71,19 @@ wrong(
 )
 wrong(
     "only_one_product_has_the_cast_gradient",
-    "gradient_not_cast",
+    "wrong_product",
     "gradient of weight",
     (TO_WEIGHT, "(gradient.float().t() @ a.float()) * scale_a"),
 )
 wrong(
     "x_as_it_is_in_one_product",
-    "operand_not_cast",
+    "wrong_product",
     "gradient of weight",
     ("ctx.save_for_backward(a, scale_a,", "ctx.save_for_backward(x, torch.ones(()),"),
 )
 wrong(
     "weight_as_it_is_in_one_product",
-    "operand_not_cast",
+    "wrong_product",
     "gradient of x",
     ("b, scale_b)\n", "weight, torch.ones(()))\n"),
 )
@@ -131,7 +131,7 @@ wrong(
 wrong(
     "weight_cast_once_and_kept_with_it",
     "operand_not_cast",
-    "was cast in an earlier pass",
+    "in this pass",
     (
         WEIGHT,
         "if not hasattr(weight, 'kept'):\n                weight.kept = cast(weight, torch.float8_e4m3fn)\n"
@@ -141,7 +141,7 @@ wrong(
 wrong(
     "weight_cast_once_for_its_shape",
     "operand_not_cast",
-    "was cast in an earlier pass",
+    "in this pass",
     ("import torch\n", "import torch\n\nKEPT = {}\n"),
     (
         WEIGHT,

@@ -124,15 +124,10 @@ def _require_corner(seen: Tensor, name: str, operands: Mapping[str, Tensor], wha
     finite = bool(seen.isfinite().all())
     if finite and not wanted.isfinite().all():
         raise bed.Rejected(mistakes.inf_hidden(what, f"{name} is finite"))
-    if wanted.isfinite().all() and not _roughly(seen, wanted):
+    if wanted.isfinite().all() and not (seen.double() - wanted).norm() <= 0.2 * wanted.norm():
         if operands["x"].any() and operands["gradient"].any():
             _reject_product(seen, wanted, f"{name}, {what}")
         raise bed.Rejected(mistakes.zero_amax(what, f"{name} is not {'zero' if finite else 'finite'}"))
-
-
-def _roughly(seen: Tensor, wanted: Tensor) -> bool:
-    """Whether a result is this one but for what eight bits lose."""
-    return bool((seen.double() - wanted).norm() <= 0.2 * wanted.norm())
 
 
 # --- casts: of which operand, and by which number it was multiplied before
@@ -204,30 +199,22 @@ _OF_A_SUM = 1e-5  # of the sum of magnitudes: fp32 adds a few dozen products far
 def _require_product(
     seen: Tensor, result: str, casts: list[Cast], operands: Mapping[str, Tensor], what: str
 ) -> None:
-    """Reject what is no product of these casts, by the mistake that makes the same numbers, if one does."""
+    """Reject what is no product of these casts, but for sums in fp32 and the rounding to its dtype."""
     left, right, formula = _PRODUCTS[result]
-    of = {name: [cast for cast in casts if cast.name == name] for name in operands}
+    of = {name: [cast.stands_for for cast in casts if cast.name == name] for name in operands}
     bed.require_none(_not_cast(name, what) for name in (left, right) if not of[name])
-    pairs = list(product(of[left], of[right]))
-
-    def close(a: Tensor, b: Tensor) -> bool:
-        """Whether it is this product, but for sums in fp32 and the rounding to its dtype."""
-        info, wanted = torch.finfo(seen.dtype), formula(a, b)
-        allowed = _OF_A_SUM * formula(a.abs(), b.abs()) + info.eps * wanted.abs() + info.tiny
-        return bool(((seen.double() - wanted).abs() <= allowed).all())
-
-    if not any(close(a.stands_for, b.stands_for) for a, b in pairs):
-        for a, b in pairs:
-            bed.require_none(
-                _not_cast(a.name, what) for each in (b.stands_for, b.matrix) if close(a.matrix, each)
-            )
-            bed.require_none(_not_cast(b.name, what) for _ in range(close(a.stands_for, b.matrix)))
-        _reject_product(seen, formula(pairs[0][0].stands_for, pairs[0][1].stands_for), what)
+    info, wanted = torch.finfo(seen.dtype), []
+    for a, b in product(of[left], of[right]):
+        wanted.append(formula(a, b))
+        allowed = _OF_A_SUM * formula(a.abs(), b.abs()) + info.eps * wanted[-1].abs() + info.tiny
+        if ((seen.double() - wanted[-1]).abs() <= allowed).all():
+            return
+    _reject_product(seen, wanted[0], what)
 
 
 def _not_cast(name: str, what: str) -> Finding:
     code = "gradient_not_cast" if name == "gradient" else "operand_not_cast"
-    said = f"{what}: {name} was multiplied without a cast to 8 bits, or as it was cast in an earlier pass"
+    said = f"{what}: {name} was multiplied without a cast to 8 bits in this pass"
     hint = f"cast it with a scale, to {_WANTED[name]}, in every pass and for all products that it is in"
     return failed(code, said, hint)
 
@@ -239,5 +226,5 @@ def _reject_product(seen: Tensor, wanted: Tensor, what: str) -> NoReturn:
     code, how = "wrong_product", f"off by {off:.1e} of its norm from"
     if rest < 1e-4 * abs(constant):
         code, how = "not_unscaled", f"{constant:.3g} times"
-    hint = "multiply the 8-bit values in fp32, then by the scales of these two operands, and by nothing else"
+    hint = "multiply the 8-bit values of both, in fp32, then by their two scales, and by nothing else"
     bed.reject(code, f"{what}: the result is {how} the product of what was cast", hint)

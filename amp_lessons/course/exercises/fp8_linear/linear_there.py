@@ -33,8 +33,8 @@ def run(
         return {
             "results": [output, *(gradients or (None, None))],
             "raised": raised,
-            "forward": [[each.source, each.dtype] for each in forward.seen],
-            "backward": [[each.source, each.dtype] for each in backward.seen],
+            "forward": forward.seen,
+            "backward": backward.seen,
         }
 
     return {**bed_there.call(passes, [], kwargs), "args": [x.detach(), weight.detach(), gradient]}

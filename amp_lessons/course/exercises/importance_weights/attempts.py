@@ -62,15 +62,15 @@ wrong(
 )
 wrong(
     "in_the_inputs_dtype",
-    "difference_in_half",
-    "16 bits",
+    "wrong_weights",
+    "was asked for",
     (FLOAT, "trainer_logprobs.detach(), engine_logprobs"),
     (RATIO, "(trainer - engine).exp().float()"),
 )
 wrong(
     "difference_in_the_inputs_dtype",
-    "difference_in_half",
-    "16 bits",
+    "wrong_weights",
+    "was asked for",
     (FLOAT, "trainer_logprobs.detach(), engine_logprobs"),
     (RATIO, "(trainer - engine).float().exp()"),
 )

@@ -16,7 +16,6 @@ from amp_lessons.course.exercises.report.common_findings import float_in, remark
 def judge(worker: bed.Worker, draw: torch.Generator) -> Iterator[Finding]:
     """Ask for the scale of many kinds of gradients, and hold it against PyTorch's own cast."""
     largest_safe_scale = bed.function(worker, "largest_safe_scale", [])
-    remarks: dict[Finding, None] = {}
     stricter = ""
     for what, gradients in _cases(draw):
         before = [gradient.clone() for gradient in gradients]
@@ -28,11 +27,10 @@ def judge(worker: bed.Worker, draw: torch.Generator) -> Iterator[Finding]:
             bed.reject_type("a float was", returned, "return one float")
         if not _require_largest(scale, what, gradients):
             stricter = what
-        remarks |= dict.fromkeys(remark_on_type(returned, float))
+        yield from remark_on_type(returned, float)
     yield passed("safe", "no gradient overflows at the scale returned")
     yield passed("largest", f"at twice the scale one would {'lie above 65504' if stricter else 'overflow'}")
     yield passed("power_of_two", "the scale is a power of two, so scaling rounds nothing")
-    yield from remarks
     if stricter:
         yield note(
             "stricter_limit",

@@ -95,7 +95,7 @@ wrong(
 )
 wrong(
     "computed_in_fp16",
-    "computed_in_16_bits",
+    "saturates",
     "fp16 up to 3e-5",
     (AMAX, "(block.abs().max() / 448).item()"),
     ("amax / 448", "amax"),

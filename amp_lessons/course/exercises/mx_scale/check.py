@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 import torch
@@ -84,23 +84,21 @@ def _amax(block: Tensor) -> float:
     return float(block.double().abs().max())
 
 
-def _smallest(block: Tensor) -> int:
-    """Return the smallest exponent at which no magnitude is larger than the largest number."""
+def _right(block: Tensor) -> Sequence[int]:
+    """Return the smallest exponent at which no magnitude is above the largest number, and others that do.
+
+    For zeros any does, elsewhere one less where that rounds to the largest number.
+    """
     amax = _amax(block)
-    return next(k for k in EXPONENTS if amax * 2.0**-k <= ELEMENT.max) if math.isfinite(amax) else NAN
-
-
-def _is_right(block: Tensor, exponent: int) -> bool:
-    """Whether this is the smallest, or one less where that rounds to the largest number; any for zeros."""
-    amax, smallest = _amax(block), _smallest(block)
-    if amax == 0:
-        return exponent in EXPONENTS
-    rounds = exponent == smallest - 1 >= EXPONENTS[0] and amax * 2.0**-exponent <= too_large_from(ELEMENT)
-    return exponent == smallest or rounds
+    if amax == 0 or not math.isfinite(amax):
+        return (NAN,) if amax else EXPONENTS
+    smallest = next(k for k in EXPONENTS if amax * 2.0**-k <= ELEMENT.max)
+    rounds = smallest > EXPONENTS[0] and amax * 2.0 ** (1 - smallest) <= too_large_from(ELEMENT)
+    return (smallest, smallest - 1) if rounds else (smallest,)
 
 
 def _remarks(block: Tensor, exponent: int, name: str) -> Iterator[Finding]:
-    if _amax(block) and exponent < _smallest(block):
+    if _amax(block) and exponent < _right(block)[0]:
         said = f"for {name} the largest magnitude lands at {_amax(block) * 2.0**-exponent:.8g}, above 448, "
         said += "and is rounded to it: within half a step, so nothing is lost"
         hint = "an exponent more keeps it at 448 or below; is a logarithm rounded next to a whole number?"
@@ -110,7 +108,7 @@ def _remarks(block: Tensor, exponent: int, name: str) -> Iterator[Finding]:
 def _mistakes(block: Tensor, exponent: int, what: str) -> Iterator[Finding]:
     """Yield what is wrong with an answer, the root cause first; nothing where it is right."""
     amax = _amax(block)
-    if _is_right(block, exponent):
+    if exponent in _right(block):
         return
     if not math.isfinite(amax):
         effect = f"only {NAN}, E8M0's NaN, lets the block be seen for what it is"
@@ -123,9 +121,7 @@ def _mistakes(block: Tensor, exponent: int, what: str) -> Iterator[Finding]:
         said = f"{what}: E8M0 has the exponents from {EXPONENTS[0]} to {EXPONENTS[-1]}"
         hint = f"max(k, {EXPONENTS[0]}): so small a block loses some numbers, and there is no other scale"
         yield failed("outside_e8m0", said, hint)
-    if block.dtype.itemsize == 2:  # in fp32 all was well
-        yield of_scales.computed_in_16_bits(what, f"the largest magnitude lands at {lands_at:.4g}")
-    smallest = f"{_smallest(block)} is the smallest exponent at which nothing is above {ELEMENT.max:g}"
+    smallest = f"{_right(block)[0]} is the smallest exponent at which nothing is above {ELEMENT.max:g}"
     if (misplaced := of_scales.misplaced(amax, 2.0**exponent, ELEMENT, what)) is not None:
         yield replace(misplaced, message=f"{misplaced.message}; {smallest}")
     hint = "where amax is 448 times a power of two, floor(log2(amax / 448)) + 1 is one too many"

@@ -23,9 +23,9 @@ DIVISOR = "total.clamp(min=1.0)"
 LOOP = "    for scores, values in blocks:\n"
 ISLAND = "torch.autocast(scores.device.type, enabled=False)"
 
-wrong("never_rescaled", "not_rescaled", "old maximum", (TOTAL, "total"), (WEIGHTED, "weighted"))
-wrong("sum_alone_rescaled", "not_rescaled", "the weighted values stayed", (WEIGHTED, "weighted"))
-wrong("values_alone_rescaled", "not_rescaled", "the sum of exponentials stayed", (TOTAL, "total"))
+wrong("never_rescaled", "wrong_softmax", "off by", (TOTAL, "total"), (WEIGHTED, "weighted"))
+wrong("sum_alone_rescaled", "wrong_softmax", "off by", (WEIGHTED, "weighted"))
+wrong("values_alone_rescaled", "wrong_softmax", "off by", (TOTAL, "total"))
 wrong("factor_inverted", "exponents_overflow", "not finite", (FACTOR, "(largest - before).exp()"))
 wrong("no_maximum", "exponents_overflow", "all of them became 0", (MAXIMUM, "torch.zeros(())"))
 wrong("the_blocks_own_maximum", "exponents_overflow", "fall", (MAXIMUM, "scores.amax(-1, keepdim=True)"))
@@ -89,7 +89,7 @@ wrong(
     (FLOAT, "scores = scores.float()"),
     (PRODUCT, "weights.to(values.dtype) @ values\n"),
 )
-wrong("autocast_left_on", "product_cast_back", "right without autocast", (ISLAND, "torch.no_grad()"))
+wrong("autocast_left_on", "state_in_half", "under autocast, the result is off", (ISLAND, "torch.no_grad()"))
 wrong(
     "result_in_16_bits",
     "wrong_return_type",

@@ -32,13 +32,13 @@ _OPERATION = {
 }
 
 wrong("matmul_follows_its_inputs", "wrong_dtype", "list for lower precision", matmul=SINGLE)
-wrong("batch_norm_in_float32", "wrong_dtype", "follows its first input", batch_norm=SINGLE)
+wrong("batch_norm_in_float32", "wrong_dtype", "given is in fp16 and fp32", batch_norm=SINGLE)
 wrong("std_as_norm", "wrong_dtype", "h.std()", std=SINGLE)
 wrong("log_softmax_as_on_the_cpu", "wrong_dtype", "fp32 list", log_softmax=HALF)
 wrong("rsqrt_as_sqrt", "wrong_dtype", "h.rsqrt()", rsqrt=HALF)
-wrong("residual_in_half", "wrong_dtype", "by type promotion", residual="float16")
+wrong("residual_in_half", "wrong_dtype", "given is in fp16 and fp32", residual="float16")
 wrong("loss_in_half", "wrong_dtype", "nll_loss, which it calls, is in the fp32 list", loss="half")
-wrong("sqrt_in_float32", "wrong_dtype", "sqrt is in no list, and the result follows its inputs", sqrt=SINGLE)
+wrong("sqrt_in_float32", "wrong_dtype", "sqrt is in no list, and what it is given is in fp16", sqrt=SINGLE)
 wrong("bfloat16_somewhere", "wrong_dtype", "h.sqrt() returns", sqrt=torch.bfloat16)
 wrong("a_number", "not_a_dtype", "int 16", cumsum=16)
 wrong("a_word", "not_a_dtype", "str", norm="double trouble")

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from dataclasses import replace
-from functools import cache, reduce
+from functools import cache
 from typing import Any
 
 import torch
@@ -41,12 +41,12 @@ OPERATIONS: dict[str, Callable[[Tensor, Tensor], Tensor]] = {
 def judge(worker: bed.Worker, draw: torch.Generator) -> Iterator[Finding]:
     """Hold each dtype predicted against that of a tensor which PyTorch returns."""
     predicted = _predictions(worker.call("amp_lessons.course.exercises.bed_there:value_of", bed.Handle(0)))
-    _require_known_operations(predicted)
     unanswered = [name for name in OPERATIONS if _is_open(predicted.get(name))]
     answered = [name for name in OPERATIONS if name not in unanswered]
     truth = true_dtypes()
     mistakes = [mistake for name in answered for mistake in _mistakes(name, predicted[name], truth[name])]
-    yield from _hinting_once(mistakes)
+    yield from mistakes[:1]
+    yield from (replace(each, hint="") for each in mistakes[1:])  # most have the same hint
     if unanswered:
         yield _missing(unanswered, len(answered) - len(mistakes))
     elif not mistakes:
@@ -78,18 +78,15 @@ def _predictions(predicted: Any) -> dict[Any, Any]:
         bed.reject("not_a_dict", message, "operation: dtype, as in the stub")
     if predicted and all(_is_open(predicted.get(name)) for name in OPERATIONS):
         raise bed.Rejected(todo("fill in the dtypes, then run the check again"))
+    for name in predicted:
+        if name not in OPERATIONS:
+            message = f"{name!r} is not among the operations asked for"
+            bed.reject("unknown_operation", message, "keep the stub's keys")
     return dict(predicted)
 
 
 def _is_open(value: Any) -> bool:
     return value is None or value == bed.Other("builtins.ellipsis")
-
-
-def _require_known_operations(predicted: dict[Any, Any]) -> None:
-    unknown = [name for name in predicted if name not in OPERATIONS]
-    if unknown:
-        message = f"{unknown[0]!r} is not among the operations asked for"
-        bed.reject("unknown_operation", message, "keep the stub's keys")
 
 
 def _mistakes(name: str, value: Any, true: torch.dtype) -> Iterator[Finding]:
@@ -119,12 +116,6 @@ def _as_dtype(value: Any) -> torch.dtype | None:
     return None
 
 
-def _hinting_once(mistakes: list[Finding]) -> Iterator[Finding]:
-    """Yield mistakes, but the first one's hint once only: most have the same."""
-    for i, mistake in enumerate(mistakes):
-        yield replace(mistake, hint="") if i and mistake.hint == mistakes[0].hint else mistake
-
-
 def _missing(unanswered: list[str], right: int) -> Finding:
     names = ", ".join(f"`{name}`" for name in unanswered)
     message = f"{right} of {len(OPERATIONS)} are right; no answer yet for {names}"
@@ -149,17 +140,10 @@ def _reason(name: str) -> str:
     row = autocast.record(_Calling(OPERATIONS[name]), h, w, device_type="cuda").rows[-1]
     op, rule = row.op.removeprefix("aten::"), row.policy and row.policy.value
     if rule is None:
-        return f"{op} is in no list, and the result follows {_followed(row.input_dtypes, row.output_dtype)}"
+        given = " and ".join(dict.fromkeys(map(dtype_name, row.input_dtypes)))
+        return f"{op} is in no list, and what it is given is in {given}"
     listed = f"is in the {'fp32 list' if rule.startswith('fp32') else f'list for {rule}'}"
     through = row.through.removeprefix("aten::")
     if through:
         return f"{op} itself is in no list, but {through}, which it calls, {listed}"
     return f"{op} {listed}"
-
-
-def _followed(inputs: Sequence[torch.dtype], output: torch.dtype | None) -> str:
-    if set(inputs) == {output}:
-        return "its inputs"
-    if output == reduce(torch.promote_types, inputs):
-        return "its inputs by type promotion: one in fp32 makes it fp32"
-    return "its first input, whatever the others"

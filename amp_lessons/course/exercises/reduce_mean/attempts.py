@@ -22,9 +22,7 @@ SECOND = "        send(sums[(rank + 1 - step) % world_size], after)\n"
 NEIGHBOURS = "after, before = (rank + 1) % world_size, (rank - 1) % world_size"
 
 wrong("in_the_dtype_given", "sent_in_half", "bf16", (FLOAT, "chunk.clone() for chunk in chunks"))
-wrong(
-    "sent_in_bf16", "sent_in_half", "it rounds what was added", (FIRST, FIRST.replace("],", "].bfloat16(),"))
-)
+wrong("sent_in_bf16", "sent_in_half", "bf16 was sent", (FIRST, FIRST.replace("],", "].bfloat16(),")))
 wrong("sums_handed_round_in_half", "sent_in_half", "fp16", (SECOND, SECOND.replace("],", "].half(),")))
 wrong(
     "in_fp64",
@@ -49,15 +47,15 @@ wrong(
 )
 wrong(
     "divided_in_the_dtype_given",
-    "summed_in_half",
-    "rounds",
+    "wrong_mean",
+    "of the magnitudes that were added",
     (FLOAT, "(chunk / world_size).float() for chunk in chunks"),
     (MEAN, "torch.cat(sums)"),
 )
 wrong(
     "rounded_on_the_way",
-    "summed_in_half",
-    "rounds",
+    "wrong_mean",
+    "of the magnitudes that were added",
     (FIRST, FIRST.replace("],", "].to(chunks[0].dtype).float(),")),
 )
 wrong(
@@ -191,7 +189,7 @@ def each_chunk_straight_to_its_rank(chunks, rank, world_size, send, recv):
     return torch.cat(sums) / world_size
 
 
-@TABLE.mistake("summed_in_half", "rounds")
+@TABLE.mistake("wrong_mean", "of the magnitudes that were added")
 def summed_in_half_and_sent_in_fp32(chunks, rank, world_size, send, recv):
     sums = list(chunks)
     after, before = (rank + 1) % world_size, (rank - 1) % world_size

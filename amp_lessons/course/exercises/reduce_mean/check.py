@@ -11,7 +11,6 @@ from torch import Tensor
 
 from amp_lessons.audit.findings import Finding, passed
 from amp_lessons.course.exercises import bed
-from amp_lessons.course.exercises.report import common_findings
 from amp_lessons.formats.dtypes import dtype_name
 from amp_lessons.parallel import sent_bytes
 
@@ -26,7 +25,9 @@ def judge(worker: bed.Worker, draw: torch.Generator) -> Iterator[Finding]:
         given = case.chunks()
         told, _ = reduce_mean.called_by(_ON_RANKS, given, about=case.what)
         _require_delivered(told, case)
-        _require_unchanged(given, case)
+        before = [each for chunks in case.chunks() for each in chunks]
+        hint = "of an fp32 tensor .float() is no copy: add with `x = x + y`, not with `+=`"
+        bed.require_unchanged([each for chunks in given for each in chunks], before, "the chunks", hint)
         _require_ring(told["sent"], case)
         _require_mean(told["results"], case)
     yield passed("mean_of_ranks", "every rank returns the same mean, as exact as sums in fp32 are")
@@ -111,16 +112,6 @@ def _require_delivered(told: dict[str, Any], case: RanksCase) -> None:
         bed.reject("never_received", said, hint)
 
 
-def _require_unchanged(given: list[list[Tensor]], case: RanksCase) -> None:
-    for chunks, before in zip(given, case.chunks(), strict=True):
-        same = [a.dtype == b.dtype and torch.equal(a, b) for a, b in zip(chunks, before, strict=False)]
-        if len(chunks) != len(before) or not all(same):
-            hint = "of an fp32 tensor .float() is no copy: add with `x = x + y`, not with `+=`"
-            raise bed.Rejected(
-                common_findings.inputs_changed("the chunks", f"{hint}, and leave the list as it is")
-            )
-
-
 def _require_ring(sent: list[list[tuple[int, Tensor]]], case: RanksCase) -> None:
     """Reject messages to ranks that are no neighbours, in another dtype than fp32, or longer than needed."""
     ranks, total = case.ranks, case.gradients.shape[1] * _FP32_BYTES
@@ -130,11 +121,10 @@ def _require_ring(sent: list[list[tuple[int, Tensor]]], case: RanksCase) -> None
             hint = "send to (rank + 1) % world_size, receive from (rank - 1) % world_size"
             bed.reject("not_a_ring", said, hint)
         if tensor.dtype != torch.float32:
-            half = tensor.dtype.itemsize < _FP32_BYTES
-            worse = "it rounds what was added before" if half else "more bytes take more time"
-            said = f"{dtype_name(tensor.dtype)} was sent, {case.what}, where fp32 was asked for: {worse}"
+            said = f"{dtype_name(tensor.dtype)} was sent, {case.what}, where fp32 was asked for"
             hint = "make fp32 tensors of the chunks first, chunk.float(), and send fp32 in both passes"
-            bed.reject("sent_in_half" if half else "sent_wider", said, hint)
+            code = "sent_in_half" if tensor.dtype.itemsize < _FP32_BYTES else "sent_wider"
+            bed.reject(code, said, hint)
     # with unequal chunks it depends on a rank's place which two it need not send; all ranks together do not
     most, enough = 2 * (total - min(case.lengths) * _FP32_BYTES), sent_bytes("all-reduce", total, ranks)
     nbytes = [sum(tensor.nbytes for _, tensor in messages) for messages in sent]
@@ -161,17 +151,11 @@ def _require_mean(results: list[Any], case: RanksCase) -> None:
 
 
 def _reject_mean(result: Tensor, rank: int, case: RanksCase) -> NoReturn:
-    """Say where a result is farthest off, and whether 16 bits round as far."""
-    mean, off, dtype = case.mean, case.off(result, case.mean), case.gradients.dtype
+    """Say where a result is farthest off, and by how much."""
+    off = case.off(result, case.mean)
     n = int(off.argmax())
-    seen = f"{case.what}: at index {n} rank {rank} returned {float(result[n]):.7g}, not {float(mean[n]):.7g}"
-    # of fp32 gradients each may have been rounded once, or the mean; of others every sum on the way
-    halves = {torch.float16: 1, torch.bfloat16: 1} if dtype == torch.float32 else {dtype: 2 * case.ranks}
-    half = next((each for each, times in halves.items() if off[n] < times * torch.finfo(each).eps), None)
-    if half is not None:
-        rounds = f"the mean is off by {float(off[n]):.2g} of the magnitudes that were added, as far as "
-        hint = "make fp32 tensors of the chunks before anything is added or divided, and send those"
-        bed.reject("summed_in_half", f"{rounds}{dtype_name(half)} rounds, {seen}", hint)
-    hint = "each chunk meets every rank once before its sum is handed round, is divided once, and "
-    hint += "comes back in its place: write down for three ranks who holds what after each hop"
-    bed.reject("wrong_mean", f"the mean is wrong, {seen}", hint)
+    said = f"{case.what}: at index {n} rank {rank} returned {float(result[n]):.7g}, not "
+    said += f"{float(case.mean[n]):.7g}: off by {float(off[n]):.2g} of the magnitudes that were added"
+    hint = "make fp32 tensors of the chunks before anything is added or divided; each chunk meets every rank "
+    hint += "once before its sum is handed round, and is divided once: write down for three ranks who holds "
+    bed.reject("wrong_mean", f"the mean is wrong, {said}", f"{hint}what after each hop")

@@ -61,7 +61,7 @@ wrong("returns_bfloat16", "casts_to_bfloat16", "did the rounding", (RETURN, "   
 wrong(
     "flattens",
     "wrong_return_type",
-    "a matrix an fp32 tensor of shape",
+    "shape (3, 4) was expected",
     (RETURN, "    return torch.where(x.isnan(), x, rounded.view(torch.float32)).flatten()\n"),
 )
 wrong(
@@ -145,7 +145,7 @@ def rounds_to_float16(x):
     return torch.from_numpy(x.numpy().astype(np.float16).astype(np.float32))
 
 
-@TABLE.mistake("wrong_return_type", "an fp32 tensor of shape")
+@TABLE.mistake("wrong_return_type", "dtype torch.bfloat16")
 def returns_the_upper_half(x):
     bits = x.view(torch.int32)
     return ((bits + 0x7FFF + ((bits >> 16) & 1)) >> 16).to(torch.int16).view(torch.bfloat16)
@@ -154,7 +154,7 @@ def returns_the_upper_half(x):
 wrong(
     "by_hand_and_returns_bfloat16",
     "wrong_return_type",
-    "an fp32 tensor of shape",
+    "dtype torch.bfloat16",
     (RETURN, RETURN[:-1] + ".bfloat16()\n"),
 )
 wrong(

@@ -101,10 +101,8 @@ def _bits(values: Tensor) -> Tensor:
 
 def _require_rounded(result: Any, case: RoundingCase) -> None:
     """Reject another form, or other values than those of PyTorch's cast; any NaN is as good as another."""
-    if not isinstance(result, Tensor) or result.dtype != torch.float32 or result.shape != case.x.shape:
-        expected = f"for {case.what} an fp32 tensor of shape {tuple(case.x.shape)} was"
-        hint = "end with .view(torch.float32), which reads bits of int32, or with .float(); keep the shape"
-        bed.reject_type(expected, result, hint)
+    hint = "end with .view(torch.float32), which reads bits of int32, or with .float(); keep the shape"
+    bed.require_tensor(result, torch.float32, case.x.shape, f"for {case.what}", hint)
     right = case.x.bfloat16().float()
     wrong = (_bits(result) != _bits(right)) & ~(result.isnan() & right.isnan())
     if wrong.any():

@@ -63,12 +63,12 @@ wrong(
     ("block.float()", "block.double()"),
     (RETURN, "return mean.float(), (squares / count).float()"),
 )
-wrong("between_forgotten", "running_variance", "missing", (BETWEEN, ""))
+wrong("between_forgotten", "running_variance", "the variance is", (BETWEEN, ""))
 wrong(
     "between_without_the_new_part", "running_variance", "the variance is", (" * count * more /", " * more /")
 )
 wrong("divided_by_n_minus_1", "running_variance", "n - 1", ("squares / count", "squares / (count - 1)"))
-wrong("root", "running_variance", "root", ("squares / count", "(squares / count).sqrt()"))
+wrong("root", "running_variance", "the variance is", ("squares / count", "(squares / count).sqrt()"))
 wrong(
     "mean_moved_first",
     "running_variance",

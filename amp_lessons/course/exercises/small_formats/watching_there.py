@@ -7,7 +7,6 @@ infinities, and every PyTorch uses them.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -25,22 +24,16 @@ FORMAT_OF = {
 """The formats of eight bits that PyTorch casts to, by dtype."""
 
 
-@dataclass(frozen=True)
-class SeenCast:
-    """One cast to eight bits: what was cast and what became of it, both in fp64, and to which dtype."""
-
-    source: Tensor
-    values: Tensor
-    dtype: torch.dtype
-
-
 class CastWatch(TorchDispatchMode):
-    """Write down casts to eight bits, and let what is too large become what ``behaviour`` says."""
+    """Let what is too large for eight bits become what ``behaviour`` says.
+
+    ``seen`` has of each cast what was cast, in fp64, and to which dtype.
+    """
 
     def __init__(self, behaviour: str) -> None:
         super().__init__()
         self.behaviour = behaviour
-        self.seen: list[SeenCast] = []
+        self.seen: list[tuple[Tensor, torch.dtype]] = []
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         result = func(*args, **(kwargs or {}))
@@ -51,7 +44,7 @@ class CastWatch(TorchDispatchMode):
         before = source.detach().double().clone()
         if result.dtype == torch.float8_e4m3fn:
             _treat_too_large(result, source, self.behaviour)
-        self.seen.append(SeenCast(before, result.detach().double(), result.dtype))
+        self.seen.append((before, result.dtype))
         return result
 
 

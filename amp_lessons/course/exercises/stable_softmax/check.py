@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any
 
 import torch
 from torch import Tensor
@@ -18,7 +17,6 @@ def judge(worker: bed.Worker, draw: torch.Generator) -> Iterator[Finding]:
     softmax_of = bed.function(worker, "softmax_with_logsumexp", torch.zeros(1), 0)
     for case in _cases(draw):
         softmax, logsumexp = _returned(softmax_of, case)
-        _require_form(softmax, logsumexp, case)
         _require_near(softmax, case.softmax, case, "softmax")
         _require_near(logsumexp, case.logsumexp, case, "logsumexp")
     said = "softmax and logsumexp are right for scores of any size, and where some are masked"
@@ -87,7 +85,8 @@ _NOTING = "amp_lessons.course.exercises.bed_there:call_noting_operations"
 _WHOLE = ("softmax", "log_softmax", "logsumexp", "special_logsumexp", "logaddexp", "logcumsumexp")
 
 
-def _returned(function: bed.LearnersFunction, case: Case) -> tuple[Any, Any]:
+def _returned(function: bed.LearnersFunction, case: Case) -> tuple[Tensor, Tensor]:
+    """Return softmax and logsumexp; reject another shape or dtype than was asked for."""
     given = case.scores.clone()
     (returned, called), _ = function.called_by(_NOTING, given, case.dim, about=f"for {case.what}")
     for name in _WHOLE:
@@ -98,17 +97,11 @@ def _returned(function: bed.LearnersFunction, case: Case) -> tuple[Any, Any]:
     bed.require_unchanged([given], [case.scores], "the scores", hint)
     if not isinstance(returned, tuple | list) or len(returned) != 2:
         bed.reject_type("two tensors were", returned, "return softmax, logsumexp")
-    return returned[0], returned[1]
-
-
-def _require_form(softmax: Any, logsumexp: Any, case: Case) -> None:
-    """Reject what has another shape or dtype than was asked for."""
-    wanted = [(case.scores.shape, case.scores.dtype), (case.logsumexp.shape, torch.float32)]
-    names, values = ("softmax", "logsumexp"), (softmax, logsumexp)
-    for what, value, (shape, dtype) in zip(names, values, wanted, strict=True):
-        if not isinstance(value, Tensor) or value.dtype != dtype or value.shape != shape:
-            expected = f"for {case.what} a {what} of shape {tuple(shape)} in {dtype} was"
-            bed.reject_type(expected, value, "softmax keeps shape and dtype; logsumexp drops dim")
+    hint, what = "softmax keeps shape and dtype; logsumexp drops dim, in fp32", case.what
+    dtype, shape, fewer = case.scores.dtype, case.scores.shape, case.logsumexp.shape
+    softmax = bed.require_tensor(returned[0], dtype, shape, f"as softmax of {what}", hint)
+    logsumexp = bed.require_tensor(returned[1], torch.float32, fewer, f"as logsumexp of {what}", hint)
+    return softmax, logsumexp
 
 
 _EXP_IN_FP32 = 1e-4  # next to 1000 neighbours in fp32 are 6e-5 apart, and exp makes a relative error of that

@@ -47,10 +47,7 @@ def _rounded(function: bed.LearnersFunction, x: Tensor, seed: int, what: str) ->
     """Return what was returned, a bf16 tensor of the shape of ``x``, which must stay as it is."""
     given = x.clone()
     result = function(given, torch.Generator().manual_seed(seed), about=f"for {what}")
-    if not isinstance(result, Tensor) or result.dtype != torch.bfloat16 or result.shape != x.shape:
-        bed.reject_type(
-            f"a bf16 tensor of shape {tuple(x.shape)} was", result, "end with .to(torch.bfloat16)"
-        )
+    bed.require_tensor(result, torch.bfloat16, x.shape, f"for {what}", "end with .to(torch.bfloat16)")
     bed.require_unchanged([given], [x], "the numbers", "compute with new tensors: a + b, not a += b")
     return result
 
@@ -134,17 +131,8 @@ def _require_draws_of_its_own(function: bed.LearnersFunction) -> None:
     further = torch.Generator().manual_seed(3)
     torch.rand(1, generator=further)
     other = function(x, further, about=f"for {what}")
-    for wrong, seen, hint in (
-        (
-            not torch.equal(once, again),
-            "the same state of the generator gave another result: not all draws come from it",
-            "pass generator=generator to what draws",
-        ),
-        (
-            torch.equal(once, other),
-            "another state of the generator gave the same result: the draws do not hang on it",
-            "pass generator=generator to what draws, as it is: it was seeded by whoever calls",
-        ),
-    ):
-        if wrong:
-            bed.reject("generator_unused", seen, hint)
+    hint = "pass generator=generator to what draws, as it is: it was seeded by whoever calls"
+    if not torch.equal(once, again):
+        bed.reject("generator_unused", "the same state of the generator gave another result", hint)
+    if torch.equal(once, other):
+        bed.reject("generator_unused", "another state of the generator gave the same result", hint)

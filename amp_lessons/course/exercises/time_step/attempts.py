@@ -30,8 +30,8 @@ wrong("warm_up_once", "wrong_number_of_calls", "instead of 6", ("range(warmup)",
 wrong("one_sample", "wrong_number_of_calls", "instead of 6", ("range(repeats)", "range(1)"))
 wrong(
     "warm_up_timed",
-    "warm_up_counted",
-    "this is the median of all calls, the warm-up's too",
+    "not_the_median",
+    "this is not the median",
     (WARM_UP, ""),
     ("range(repeats)", "range(warmup + repeats)"),
 )
@@ -105,10 +105,10 @@ wrong(
     ("range(warmup)", "range(warmup - 1)"),
     ("    samples_ms = []\n    for _ in range(repeats):\n", KEEP_LAST),
 )
-wrong("divided_by_repeats", "divided_twice", "divided by repeats", (RETURN, RETURN[:-1] + " / repeats\n"))
+wrong("divided_by_repeats", "wrong_time", "ms would be right", (RETURN, RETURN[:-1] + " / repeats\n"))
 wrong("constant", "wrong_time", "9 was returned", (RETURN, "    return 9.0\n"))
-wrong("total", "total_time", "all calls together", (RETURN, "    return sum(samples_ms)\n"))
-wrong("no_sync_before", "no_sync_before", "still busy", (BEFORE, START))
+wrong("total", "wrong_time", "ms would be right", (RETURN, "    return sum(samples_ms)\n"))
+wrong("no_sync_before", "no_sync_before", "earlier work", (BEFORE, START))
 wrong("no_sync_after", "no_sync_after", "still working", (AFTER, "        fn()\n"))
 wrong(
     "never_synchronized",
@@ -126,8 +126,8 @@ wrong(
 wrong("sync_after_reading", "no_sync_after", "still working", (AFTER + STOP, "        fn()\n" + STOP))
 wrong(
     "processor_time",
-    "not_wall_clock",
-    "stood still",
+    "wrong_time",
+    "ms would be right",
     (START, START.replace("perf_counter", "process_time")),
     (ELAPSED, "time.process_time() - start"),
 )
@@ -177,12 +177,8 @@ right(
     notes=("adjustable_clock",),
 )
 right("monotonic", (START, START.replace("perf_counter", "monotonic")), (ELAPSED, "time.monotonic() - start"))
-right("rounded", (RETURN, "    return round(statistics.median(samples_ms), 1)\n"), notes=("rounded_time",))
-right(
-    "rounded_to_two_digits",
-    (RETURN, "    return round(statistics.median(samples_ms), 2)\n"),
-    notes=("rounded_time",),
-)
+right("rounded", (RETURN, "    return round(statistics.median(samples_ms), 1)\n"))
+right("rounded_to_two_digits", (RETURN, "    return round(statistics.median(samples_ms), 2)\n"))
 right("rounded_to_microseconds", (RETURN, "    return round(statistics.median(samples_ms), 3)\n"))
 right("the_upper_middle", ("statistics.median", "statistics.median_high"), notes=("not_averaged",))
 right(
@@ -309,7 +305,7 @@ def by_the_calendar(fn, *, warmup, repeats, synchronize):
     return statistics.median(samples[warmup:])
 
 
-@TABLE.mistake("not_wall_clock", "stood still")
+@TABLE.mistake("wrong_time", "ms would be right")
 def by_the_thread(fn, *, warmup, repeats, synchronize):
     samples = []
     for _ in range(warmup + repeats):

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
 from math import inf, isclose, log10
 from statistics import median, median_high, median_low
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 
@@ -40,11 +40,6 @@ class TimingCase:
         """The median of the samples, in milliseconds."""
         return median(self.samples)
 
-    @property
-    def until_done(self) -> float:
-        """The milliseconds until the device has done all of it."""
-        return self.pending_ms + sum(self.durations_ms)
-
 
 # chosen so that no other statistic comes near the median, or near to one another
 _ODD = (27.0, 9.0, 3.5, 38.5, 34.5, 2.5, 5.0, 33.0, 6.5)
@@ -52,51 +47,23 @@ _EVEN = (16.0, 39.0, 8.0, 21.5, 3.0, 2.5)
 _SLOW_AT_FIRST = (80.0, 60.0)
 
 
-def _cases(draw: torch.Generator) -> Iterator[tuple[TimingCase, ...]]:
-    """Yield cases that are judged together, from the simplest on."""
+def _cases(draw: torch.Generator) -> Iterator[TimingCase]:
+    """Yield cases, from the simplest on."""
     steady, more = torch.rand(2, generator=draw, dtype=torch.float64).tolist()
     one = 4.6 + 0.3 * steady  # digits behind the point: who rounds to whole milliseconds loses them
-    yield (TimingCase(f"a step of {one:.4g} ms that returns when it is done", (one,) * 6, 2, waits=True),)
+    yield TimingCase(f"a step of {one:.4g} ms that returns when it is done", (one,) * 6, 2, waits=True)
     odd, even, slow = (tuple((1 + more) * each for each in ms) for ms in (_ODD, _EVEN, _SLOW_AT_FIRST))
     several = [", ".join(f"{each:.4g}" for each in ms) for ms in (odd, even)]
-    yield (
-        TimingCase(f"launched steps of {several[0]} ms after a slow warm-up", slow + odd, 2),
-        TimingCase(f"launched steps of {several[1]} ms", even, 0),
-    )
+    yield TimingCase(f"launched steps of {several[0]} ms after a slow warm-up", slow + odd, 2)
+    yield TimingCase(f"launched steps of {several[1]} ms", even, 0)
     busy = f"a launched step of {even[0]:.4g} ms on a busy device"
-    yield (TimingCase(busy, (even[0],) * 3, 2, pending_ms=slow[0]),)
+    yield TimingCase(busy, (even[0],) * 3, 2, pending_ms=slow[0])
 
 
 _HOW = (
-    "for each sample synchronize and read time.perf_counter() right before and right after one call of fn; "
-    "return the median of the samples, in milliseconds and with its fraction"
+    "after the warm-up, for each sample synchronize and read time.perf_counter() right before and right "
+    "after one call of fn; return the median of the samples, in milliseconds and with its fraction"
 )
-# known mistakes, and what each of them returns for a case
-_SUSPECTS: tuple[tuple[str, str, Callable[[TimingCase], float]], ...] = (
-    ("total_time", "the time of all calls together", lambda case: sum(case.samples)),
-    ("divided_twice", "the time of one call divided by repeats", lambda case: case.right / len(case.samples)),
-    ("warm_up_counted", "the median of all calls, the warm-up's too", lambda case: median(case.durations_ms)),
-    ("no_sync_before", "the step with earlier work: the device was still busy", lambda case: case.until_done),
-)
-
-
-class Run(NamedTuple):
-    """What an attempt ``returned`` for a case, the number in it, and which ``clocks`` it read meanwhile."""
-
-    case: TimingCase
-    returned: Any
-    value: float
-    clocks: set[str]
-
-    def shows(self, expected: float) -> bool:
-        """Whether the value is ``expected``, give or take a rounding."""
-        return abs(self.value - expected) <= 0.06 + 0.002 * expected
-
-    @property
-    def is_median(self) -> bool:
-        """Whether the value is the median, or one of the two samples that it lies between."""
-        samples = self.case.samples
-        return any(map(self.shows, (median(samples), median_low(samples), median_high(samples))))
 
 
 def judge(worker: bed.Worker, draw: torch.Generator) -> Iterator[Finding]:
@@ -104,22 +71,28 @@ def judge(worker: bed.Worker, draw: torch.Generator) -> Iterator[Finding]:
     simulated = worker.call(f"{_THERE}:with_simulated_clocks", bed.Handle(0), keep=True)
     arguments = {"warmup": 1, "repeats": 1, "synchronize": None}
     time_step = bed.function(worker, "time_step", None, number=simulated.number, **arguments)
-    seen: list[Run] = []
-    for cases in _cases(draw):
-        runs = [_run(time_step, case) for case in cases]
-        seen += runs
-        right, value = zip(*[(run.case.right, run.value) for run in seen], strict=True)
-        bed.require_none(_mistakes(runs), bed.SideBySide("median in ms", "case", right, value))
+    for case in _cases(draw):
+        options = {"warmup": case.warmup, "repeats": len(case.samples)}
+        device = list(case.durations_ms), case.waits, case.pending_ms
+        there, about = f"{_THERE}:time_calls", f"for {case.what}"
+        told, _ = time_step.called_by(there, about=about, kwargs=options, extra=device)
+        value = _value(told, case)
+        low, high = median_low(case.samples), median_high(case.samples)
+        if not any(_shows(value, each) for each in (low, case.right, high)):
+            bed.require_none(_mistakes(value, case))
+        yield from _remarks(told, value, case)
     yield passed("warm_up", "what happens only in the first calls is not counted")
     yield passed("synchronized", "work that was only launched is counted, and other work is not")
     yield passed("median", "the median of the samples, in milliseconds: an interrupted call does not move it")
-    yield from _remarks(seen)
 
 
-def _run(time_step: bed.LearnersFunction, case: TimingCase) -> Run:
-    there, options = f"{_THERE}:time_calls", {"warmup": case.warmup, "repeats": len(case.samples)}
-    device = list(case.durations_ms), case.waits, case.pending_ms
-    told, _ = time_step.called_by(there, about=f"for {case.what}", kwargs=options, extra=device)
+def _shows(value: float, expected: float) -> bool:
+    """Whether a value is ``expected``, give or take a rounding."""
+    return abs(value - expected) <= 0.06 + 0.002 * expected
+
+
+def _value(told: dict[str, Any], case: TimingCase) -> float:
+    """Return the milliseconds that were returned; reject what is none, and other calls than asked for."""
     value, calls = float_in(told["returned"]), told["calls"]
     if value is None or not 0 <= value < inf:
         bed.reject("not_a_time", f"{bed.described(told['returned'])} is no duration in milliseconds", _HOW)
@@ -128,48 +101,32 @@ def _run(time_step: bed.LearnersFunction, case: TimingCase) -> Run:
         said = f"{asked} fn was called {calls} times instead of {len(case.durations_ms)}"
         hint = "call fn() warmup times before the first sample, where nobody times it, then once per sample"
         bed.reject("wrong_number_of_calls", said, hint)
-    return Run(case, told["returned"], value, set(map(str, told["seen"])))
+    return value
 
 
-def _mistakes(runs: Sequence[Run]) -> Iterator[Finding]:
-    """Yield what is wrong in these runs; a suspect must explain all of them."""
-    wrong = next((run for run in runs if not run.is_median), None)
-    if wrong is None:
-        return
-    case = wrong.case
-    where = f"for {case.what}, {wrong.value:.4g} was returned, where {case.right:.4g} ms would be right"
-    if wrong.value < 0.05 * case.right and not case.waits:
+def _mistakes(value: float, case: TimingCase) -> Iterator[Finding]:
+    """Yield what is wrong with a value that is not the median, the surest cause first."""
+    where = f"for {case.what}, {value:.4g} was returned, where {case.right:.4g} ms would be right"
+    if value < 0.05 * case.right and not case.waits:
         hint = "call the synchronize that you are given after fn() and before you read the clock"
         yield failed("no_sync_after", f"{where}: the clock was read while the device was still working", hint)
-    if wrong.value < 0.05 * case.right and wrong.clocks & {"process_time", "thread_time"}:
-        hint = "process_time counts the processor's work for this process only; time.perf_counter() counts "
-        hint += "time"
-        yield failed("not_wall_clock", f"{where}: the clock stood still while the step waited", hint)
-    power = log10(wrong.value / case.right) if wrong.value > 0 else 0.0
+    power = log10(value / case.right) if value > 0 else 0.0
     if round(power) and isclose(power, round(power), abs_tol=0.003):
         unit = f"that is {10.0 ** round(power):.0e} times the time in milliseconds"
         yield failed("wrong_unit", f"{where}: {unit}", "perf_counter counts seconds: times 1e3 is right")
-    for code, says, number in _SUSPECTS:
-        if all(isclose(run.value, number(run.case), rel_tol=0.005) for run in runs):
-            yield failed(code, f"{where}: this is {says}", _HOW)
+    if case.pending_ms and isclose(value, case.pending_ms + sum(case.durations_ms), rel_tol=0.005):
+        yield failed("no_sync_before", f"{where}: this is the step with earlier work of the device", _HOW)
     if len(set(case.samples)) > 1:
         yield failed("not_the_median", f"{where}: this is not the median of the samples", _HOW)
     yield failed("wrong_time", where, _HOW)
 
 
-def _remarks(seen: Sequence[Run]) -> Iterator[Finding]:
-    for run in seen:
-        yield from remark_on_type(run.returned, float)
-    if not all(run.shows(run.case.right) for run in seen):
+def _remarks(told: dict[str, Any], value: float, case: TimingCase) -> Iterator[Finding]:
+    yield from remark_on_type(told["returned"], float)
+    if not _shows(value, case.right):
         said = "of an even number of samples this is one of the middle two; their mean is the usual median"
         yield note("not_averaged", said, "statistics.median does it")
-    if any("time" in run.clocks for run in seen):
+    if "time" in told["seen"]:
         said = "time.time() is the time of day: it jumps when somebody sets it, and it may be coarse"
         hint = "time.perf_counter() only ever goes forward, and is as fine as the machine allows"
         yield note("adjustable_clock", said, hint)
-    for digits in (1, 2):
-        if all(run.value == round(run.value, digits) for run in seen):
-            said = f"the time was rounded to {10.0**-digits:g} ms: of a step that takes a few microseconds "
-            said += "nothing would be left"
-            yield note("rounded_time", said, "return the median as it is, and round where it is printed")
-            return
