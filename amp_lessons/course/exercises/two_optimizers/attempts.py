@@ -100,20 +100,20 @@ wrong(
 wrong(
     "labels_swapped_d",
     "other_labels",
-    "real images have label 0",
+    "labels 1 and 0 exchanged",
     ("ones_like(on_real)", "zeros_like(on_real)"),
     ("zeros_like(on_fake)", "ones_like(on_fake)"),
 )
 wrong(
     "labels_swapped_g",
     "other_labels",
-    "fake images have label 0",
+    "labels 1 and 0 exchanged",
     ("ones_like(judged)", "zeros_like(judged)"),
 )
 wrong(
     "real_only",
-    "other_labels",
-    "fake images do not count",
+    "wrong_update",
+    "times as long",
     (
         "        d_loss = d_loss + F.binary_cross_entropy_with_logits(on_fake, torch.zeros_like(on_fake))\n",
         "",
@@ -218,7 +218,7 @@ def without_nan(network: str, step: str) -> tuple[str, str]:
     )
 
 
-wrong("discriminator_loss_halved", "wrong_update", "mean of its two terms", HALVED)
+wrong("discriminator_loss_halved", "wrong_update", "it is 0.5 times that", HALVED)
 wrong(
     "loss_doubled",
     "wrong_update",
@@ -228,25 +228,25 @@ wrong(
 wrong(
     "sums_over_the_batch",
     "wrong_update",
-    'reduction="sum"',
+    "it is 10 times that",
     ("torch.ones_like(judged))", "torch.ones_like(judged), reduction='sum')"),
 )
 wrong("loss_outside_d", "loss_outside_autocast", "on fp16 outputs",
       ("        d_loss = F", "    d_loss = F"), ("        d_loss = d_loss", "    d_loss = d_loss"))  # fmt: skip
 wrong("loss_outside_g", "loss_outside_autocast", "on fp16 outputs", ("        g_loss =", "    g_loss ="))
 wrong("loss_cast", "loss_in_half", "was cast to fp16", ("scale(d_loss)", "scale(d_loss.half())"))
-wrong("sigmoid_d", "sigmoid_twice", "discriminator's loss", SIGMOID[0])
-wrong("sigmoid_g", "sigmoid_twice", "generator's loss", SIGMOID[1])
+wrong("sigmoid_d", "wrong_update", "discriminator's update", SIGMOID[0])
+wrong("sigmoid_g", "wrong_update", "generator's update", SIGMOID[1])
 wrong(
     "smoothed_real_labels",
-    "other_labels",
-    "real images have label 0.9 and fake images have label 0",
+    "wrong_update",
+    "times as long",
     ("torch.ones_like(on_real)", "torch.full_like(on_real, 0.9)"),
 )
 wrong(
     "smoothed_fake_labels",
-    "other_labels",
-    "real images have label 1 and fake images have label 0.1",
+    "wrong_update",
+    "times as long",
     ("torch.zeros_like(on_fake)", "torch.full_like(on_fake, 0.1)"),
 )
 wrong("nan_to_num_in_the_generator", "overflow_hidden", "generator", without_nan("generator", STEP_G))
@@ -271,7 +271,7 @@ wrong("weights_clamped", "wrong_update", "times as long", (STEP_D, STEP_D +
 wrong(
     "saturating_loss",
     "wrong_update",
-    "saturating",
+    "times as long",
     ("ones_like(judged)", "zeros_like(judged)"),
     ("scale(g_loss)", "scale(-g_loss)"),
 )
@@ -340,9 +340,7 @@ right(
     (BACK_D, f"    if not torch.isfinite(d_loss):\n        return d_loss.item(), float('nan')\n{BACK_D}"),
     notes=("batch_left_out",),
 )
-right(
-    "real_images_cast_by_hand", ("discriminator(real)", "discriminator(real.half())"), notes=("inputs_cast",)
-)
+right("real_images_cast_by_hand", ("discriminator(real)", "discriminator(real.half())"))
 right(
     "discriminator_set_up_for_the_generator",
     (ZERO_D, ZERO_D + "    discriminator.train()\n"),
