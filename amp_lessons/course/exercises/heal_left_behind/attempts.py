@@ -56,7 +56,7 @@ wrong(
 wrong(
     "result_in_16_bits",
     "wrong_average",
-    "in the end",
+    "of its way",
     ("{name: value.float()", "{name: value.to(model.get_parameter(name).dtype).float()"),
 )
 wrong(

@@ -107,18 +107,12 @@ def _require_average(found: dict[str, Tensor], history: Tensor, decay: float, wh
     share = float((seen - start) @ way / (way @ way)) if way.any() else 1.0
     came = f"{what} with decay={decay} the average came {share:.0%} of its way"
     half = dtype_name(history.dtype)
-    in_half = history.dtype != torch.float32
-    if (
-        in_half and (seen == right.to(history.dtype)).double().mean() > 0.9
-    ):  # between two numbers, either may come out
-        rounded = f"{came}, and is what the right one becomes when it is rounded to {half} in the end"
-        bed.reject("wrong_average", rounded, "leave the result in fp32")
-    if in_half and torch.equal(seen, seen.to(history.dtype).double()):
-        rounded = "the average, or decay, is" if torch.equal(seen, start) else "the average is"
+    in_half = history.dtype != torch.float32 and torch.equal(seen, seen.to(history.dtype).double())
+    if in_half and share < 0.5:  # else it is the result that was rounded
         numbers = f"{came}, and each of its numbers is one that {half} has"
-        raise bed.Rejected(rules.numbers.average_stuck(numbers, half, rounded))
+        raise bed.Rejected(rules.numbers.average_stuck(numbers, half, "the average, or decay, is"))
     hint = "begin anew in each call, with the weights from before the first step; after each step, average = "
-    hint += "decay * average + (1 - decay) * weight, with every product and difference in fp32"
+    hint += "decay * average + (1 - decay) * weight, with products, differences and the result in fp32"
     bed.reject("wrong_average", f"{came}, and is off by more than a hundredth of it", hint)
 
 
