@@ -14,9 +14,19 @@ from amp_lessons.course.exercises.heal_missed_warm_up.solution import train_miss
 from amp_lessons.course.exercises.loop_runs import Run
 
 _SIGNATURE = 5, ("scheduler", "average")
-_COMPANY = {  # what each is called, and what is said of going on without a step
-    "schedule": ("the learning rate's schedule", rules.beside.schedule_on_skipped_step),
-    "average": ("the count of the averaged weights", rules.beside.average_on_skipped_step),
+# what each is called, the code of its going on at another time than it should, and what is said of its going
+# on without a step
+_COMPANY = {
+    "schedule": (
+        "the learning rate's schedule",
+        "schedule_out_of_turn",
+        rules.beside.schedule_on_skipped_step,
+    ),
+    "average": (
+        "the count of the averaged weights",
+        "average_out_of_turn",
+        rules.beside.average_on_skipped_step,
+    ),
 }
 
 
@@ -38,15 +48,15 @@ def _with_company(run: Run) -> list[Finding]:
 def _beside(run: Run, name: str) -> Iterator[Finding]:
     """Hold how far one of the two was when each step was made, and in the end, against the steps."""
     *at_steps, times = map(int, run.told["company"][name])
-    what, too_often = _COMPANY[name]
+    what, out_of_turn, too_often = _COMPANY[name]
     steps = len(run.calls("stepped"))
     if steps < times <= len(run.seen):  # batches without a step explain as much
         yield too_often(times, steps)
     hint = "let it go on once after every step that was made, before the next one, and at no other time"
     if times != steps:
         said = f"{what} went on {times} times for {steps} steps of the optimizer"
-        yield failed(f"{name}_out_of_turn", said, hint)
+        yield failed(out_of_turn, said, hint)
     for made, count in enumerate(at_steps):
         if count != made:
             said = f"{what} was at {count} instead of {made} when step {made + 1} of the optimizer was made"
-            yield failed(f"{name}_out_of_turn", said, hint)
+            yield failed(out_of_turn, said, hint)

@@ -62,8 +62,8 @@ wrong(
     (BACK_G, "    g_loss.backward()\n"),
     (STEP_G, "    if all(p.grad.isfinite().all() for p in generator.parameters()):\n        opt_g.step()\n"),
 )
-wrong("d_not_stepped", "network_not_trained", "opt_d", (STEP_D, ""))
-wrong("g_not_stepped", "network_not_trained", "opt_g", (STEP_G, ""))
+wrong("d_not_stepped", "no_step", "no step followed", (STEP_D, ""))
+wrong("g_not_stepped", "no_step", "no step followed", (STEP_G, ""))
 wrong("d_never_zeroed", "no_zero_grad", "an earlier step", (ZERO_D, ""))
 wrong("g_never_zeroed", "no_zero_grad", "an earlier step", (ZERO_G, ""))
 wrong(
@@ -195,7 +195,7 @@ def update_between_steps(generator, discriminator, opt_g, opt_d, scaler, real, n
     return d_loss.item(), g_loss.item()
 
 
-@TABLE.mistake("one_big_autocast", "old weights")
+@TABLE.mistake("backward_in_autocast", "inside the autocast context")
 def one_autocast_for_both(generator, discriminator, opt_g, opt_d, scaler, real, noise, *, device_type, dtype):
     with torch.autocast(device_type, dtype=dtype):
         return TABLE.changed()(
@@ -218,7 +218,7 @@ def without_nan(network: str, step: str) -> tuple[str, str]:
     )
 
 
-wrong("discriminator_loss_halved", "wrong_update", "it is 0.5 times that", HALVED)
+wrong("discriminator_loss_halved", "wrong_update", "it is 0.4997 times that", HALVED)
 wrong(
     "loss_doubled",
     "wrong_update",
@@ -252,7 +252,7 @@ wrong(
 wrong("nan_to_num_in_the_generator", "overflow_hidden", "generator", without_nan("generator", STEP_G))
 wrong("nan_to_num_to_zero", "overflow_hidden", "discriminator", without_nan("discriminator", STEP_D))
 wrong("d_stepped_twice", "double_step", "was called twice", (STEP_D, STEP_D + STEP_D))
-wrong("nothing_at_all", "network_not_trained", "opt_d never stepped", (FAKE, "    return 0.0, 0.0\n" + FAKE))
+wrong("nothing_at_all", "wrong_update", "it is 0 times that", (FAKE, "    return 0.0, 0.0\n" + FAKE))
 
 
 BY_HAND = (
@@ -310,7 +310,7 @@ wrong(
 )
 
 
-@TABLE.mistake("double_step", "opt_d stepped twice")
+@TABLE.mistake("wrong_update", "times as long")
 def discriminator_trained_twice(
     generator, discriminator, opt_g, opt_d, scaler, real, noise, *, device_type, dtype
 ):

@@ -174,10 +174,7 @@ def _mistakes(call: GanCall) -> Iterator[Finding]:
     yield from _precision(call)
     owners = {each["owner"] for each in call.calls("scale", "scaler.step", "GradScaler")}
     if owners - {call.owners["scaler"]}:
-        said = (
-            "another GradScaler than the one passed in was used: made anew in every step, it forgets what it "
-            "learned from overflows"
-        )
+        said = "another GradScaler than the one passed in was used, which does not know that one's scale"
         yield failed("another_scaler", said, "use the scaler that is passed in for both losses")
     if call.poisoned:
         yield from _overflow(call)
@@ -274,15 +271,8 @@ def _gradient(loss: Tensor, part: nn.Module) -> Tensor:
 
 
 def _wrong_update(call: GanCall, truths: list[Truth], part: str) -> Iterator[Finding]:
-    """Name what is wrong with a network's update, from what is seen of its steps to what its numbers tell."""
-    applied, optimizer, update = call.applied[part], _opt(part), f"the {part}'s update"
-    if not call.steps_of(part):
-        said = f"{optimizer} never stepped: no gradient was applied to the weights of the {part}"
-        hint = f"call scaler.step({optimizer}) after the {part}'s backward pass"
-        yield failed("network_not_trained", said, hint)
-    if len(call.steps_of(part)) > 1:
-        hint = "train each network once per call: one backward pass for its loss, one scaler.step"
-        yield rules.steps.double_step(f"{optimizer} stepped", hint=hint)
+    """Name what is wrong with a network's update, or say by how much it is."""
+    applied, update = call.applied[part], f"the {part}'s update"
     for truth in truths:
         for made, cause in truth.suspects(part):
             if call.close(applied, made):
@@ -337,11 +327,8 @@ def _wrong_losses(call: GanCall, truths: list[Truth]) -> Iterator[Finding]:
 
 
 def _precision(call: GanCall) -> Iterator[Finding]:
-    """Find a network outside autocast or in another dtype, and a backward pass inside."""
     for each in call.forwards:
         network, ran = f"the {each['part']}", each["autocast"]
-        if each["weight_dtype"] != torch.float32:
-            yield rules.dtypes.half_parameters()
         if ran is None:
             yield rules.dtypes.no_autocast(network, dtype_name(call.dtype))
         elif ran != call.dtype:
@@ -349,8 +336,6 @@ def _precision(call: GanCall) -> Iterator[Finding]:
         # for the generator's loss the discriminator may be in evaluation mode
         if not each["training"] and (each["part"] == "generator" or _same(each["inputs"], call.real)):
             yield rules.dtypes.evaluation_mode(f"while the {each['part']} was trained")
-    if any(each["stale"] for each in call.forwards):
-        yield rules.dtypes.one_big_autocast("for each network's loss")
     if any(each["autocast"] for each in call.calls("backward")):
         yield rules.dtypes.backward_in_autocast(dtype_name(call.dtype))
 
