@@ -60,7 +60,7 @@ wrong(
 )
 wrong(
     "lowest_number_added",
-    "masked_row_gradient",
+    "attention_gradients",
     "-45",
     (FILL, "scores + (~allowed).to(scores.dtype) * torch.finfo(scores.dtype).min"),
 )
@@ -94,7 +94,7 @@ wrong(
 )
 wrong(
     "weights_divided_by_almost_nothing",
-    "masked_row_gradient",
+    "attention_gradients",
     "gradients are not finite",
     (FILL, "scores.softmax(dim=-1) * allowed"),
     (WEIGHTS, "scores / scores.sum(-1, keepdim=True).clamp(min=1e-6)"),

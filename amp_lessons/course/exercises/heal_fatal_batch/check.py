@@ -171,10 +171,13 @@ def _require_gradients(found: Any, case: MaskCase) -> None:
     cut = [name for name, each in zip(names, found or (), strict=False) if each is None]
     if found is None or cut:
         raise bed.Rejected(common_findings.gradients_cut_off(case.what, " and ".join(cut)))
-    if not all(gradient.isfinite().all() for gradient in found):
-        said = f"{case.what}, the result is right, gradients are not finite: backward meets inf or NaN"
-        hint = "see to it that no NaN arises, instead of replacing it afterwards: zero times NaN is NaN"
-        bed.reject("masked_row_gradient", said, hint)
     if not all(case.near(seen, wanted, 5.0) for seen, wanted in zip(found, right, strict=True)):
-        what = f"{case.what}, the result is right, and its gradients are not"
-        bed.reject("attention_gradients", what, "leave out detach, .data and no_grad")
+        finite = all(gradient.isfinite().all() for gradient in found)
+        said = (
+            f"{case.what}, the result is right, and its gradients are {'wrong' if finite else 'not finite'}"
+        )
+        hint = (
+            "leave out detach, .data and no_grad, and see to it that no NaN arises, instead of replacing it "
+        )
+        hint += "afterwards: backward meets it, and zero times NaN is NaN"
+        bed.reject("attention_gradients", said, hint)

@@ -134,9 +134,8 @@ def _require_gradients(gradients: Any, weights: Tensor, case: RowsCase) -> None:
     (right,) = torch.autograd.grad((_normalised(wide, case.eps) * weights).sum(), wide)
     tolerance = 5 * _TOLERANCES[case.x.dtype] * right.abs().amax(-1, keepdim=True).clamp(min=1e-4)
     if not ((gradients[0].double() - right).abs() <= tolerance).all():
-        seen, hint = "wrong", "gradients flow through the mean square as well: leave out detach and no_grad"
-        if not gradients[0].isfinite().all():
-            seen = "not finite"
-            hint = "see to it that no NaN arises, instead of replacing it afterwards: backward meets it too"
-        what = f"for {case.what}, the result is right, and its gradients are {seen}"
-        bed.reject("normalisation_gradients", what, hint)
+        seen = "wrong" if gradients[0].isfinite().all() else "not finite"
+        said = f"for {case.what}, the result is right, and its gradients are {seen}"
+        hint = "gradients flow through the mean square as well: leave out detach and no_grad, and see to it "
+        hint += "that no NaN arises, instead of replacing it afterwards: backward meets it too"
+        bed.reject("normalisation_gradients", said, hint)

@@ -29,7 +29,6 @@ _CASES = (
     (torch.float32, 0.99, 0, _FAR),
 )
 _SHAPES = {name: each.shape for name, each in network(torch.float32).named_parameters()}
-_KINDS = {"0.bias": ", which is frozen", "seen": ", a buffer"}
 
 
 def judge(worker: bed.Worker, draw: torch.Generator) -> Iterator[Finding]:
@@ -85,15 +84,15 @@ def _require_trained(seen: dict[str, Any], history: Tensor, what: str) -> None:
 
 def _require_tensors(found: Any, has_graph: bool) -> None:
     names = list(found) if isinstance(found, dict) else []
-    wrong = [f"without {name}{_KINDS.get(name, '')}" for name in _SHAPES if name not in names]
-    wrong += [f"with {name}{_KINDS.get(name, '')}" for name in names if name not in _SHAPES]
+    wrong = [f"without {name}" for name in _SHAPES if name not in names]
+    wrong += [f"with {name}" for name in names if name not in _SHAPES]
     if not wrong:
         for name, each in found.items():
             fp32 = isinstance(each, Tensor) and (each.dtype, each.shape) == (torch.float32, _SHAPES[name])
             wrong += [] if fp32 else [f"with {bed.described(each)} as {name}"]
     if wrong or has_graph:
         asked = f"a dict of tensors in fp32, without a graph and of the shapes of {', '.join(_SHAPES)}, was"
-        hint = "take the names from model.named_parameters(), and update the average under torch.no_grad()"
+        hint = "average model.named_parameters(), frozen ones too and no buffer, under torch.no_grad()"
         seen = f"{bed.described(found)} {', '.join(wrong) or 'with a graph'}"
         raise bed.Rejected(common_findings.wrong_return_type(asked, seen, hint))
 

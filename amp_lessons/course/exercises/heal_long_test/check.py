@@ -115,8 +115,7 @@ def _numbers(evaluate: bed.LearnersFunction, case: EvaluationCase) -> tuple[floa
     found = [float_in(each) for each in pair] if isinstance(pair, (tuple, list)) else []
     numbers = [each for each in found if each is not None]
     if len(found) != 2 or len(numbers) != 2:
-        hint = "return loss, accuracy"
-        bed.reject("wrong_return_type", f"two floats were expected, not {bed.described(pair)}", hint)
+        bed.reject_type("two floats were", pair, "return loss, accuracy")
     return numbers[0], numbers[1], (pair[0], pair[1])
 
 

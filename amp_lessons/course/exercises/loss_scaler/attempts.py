@@ -248,7 +248,7 @@ class Gradients(TABLE.changed()):
             self.unscale_(optimizer)
 
 
-@TABLE.mistake("steps_on_overflow", "zeros in its place")
+@TABLE.mistake("steps_on_overflow", "optimizer.step() was called 1 times")
 class StepsOnZeros(Gradients):
     def step(self, optimizer):
         self.see_to_unscaling(optimizer)

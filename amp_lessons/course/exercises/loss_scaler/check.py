@@ -105,10 +105,6 @@ _COMPARED = {
 }
 """What is compared, in the order of causes: the code where it differs, and what is seen then."""
 
-_WHY = {
-    "steps_on_overflow": "no step is right with such a gradient, nor with zeros in its place",
-    "finite_taken_for_inf": f"no step was made at gradients of {LARGE:.0e}, whose sum alone is inf",
-}
 _HINTS = {
     "uses_grad_scaler": "write the five methods with plain tensor operations; that is the exercise",
     "method_missing": "write all five methods, and give what is remembered a name of its own, as self._scale",
@@ -120,18 +116,18 @@ _HINTS = {
     "unscale": "divide each parameter.grad of the optimizer's param_groups in place by the scale, once",
     "wrong_step": "step divides by the scale what unscale_ has not divided since the last update, once, and "
     "calls optimizer.step() on what stands in .grad then, unless there was an overflow; update forgets both",
-    "steps_on_overflow": "look for inf, -inf and NaN in every gradient, by isfinite(); with one, no step",
+    "steps_on_overflow": "look for inf, -inf and NaN in every gradient, by isfinite(); with one, no step, "
+    "nor one on zeros in its place",
     "overflow_clipped_away": "look for inf and NaN in unscale_, which is before clipping, and remember it",
     "steps_by_hand": "leave the update to optimizer.step(): one that is made by hand fits plain SGD only",
     "step_clears_gradients": "leave zero_grad() to the training loop: it may log their norm after step",
     "update": "an overflow multiplies the scale by backoff_factor, and growth_interval clean iterations in a "
     "row by growth_factor, with no bound; each of the two begins the count of clean ones again",
-    "finite_taken_for_inf": "ask each number, isfinite().all(): a sum or norm of finite numbers may be inf",
 }
 
 
 def _mistake(code: str, seen: str) -> Finding:
-    return failed(code, f"{seen}: {_WHY[code]}" if code in _WHY else seen, _HINTS[code])
+    return failed(code, seen, _HINTS[code])
 
 
 def _mistakes(seen: list[Iteration], right: list[Iteration]) -> Iterator[Finding]:
@@ -185,4 +181,6 @@ def _remarks(seen: list[Iteration]) -> Iterator[Finding]:
     for each in seen:
         yield from remark_on_type(each.returned, float)
         if _takes_large_for_inf(each):
-            yield note("finite_taken_for_inf", _WHY["finite_taken_for_inf"], _HINTS["finite_taken_for_inf"])
+            said = f"no step was made at gradients of {LARGE:.0e}, whose sum alone is inf"
+            hint = "ask each number, isfinite().all(): a sum or norm of finite numbers may be inf"
+            yield note("finite_taken_for_inf", said, hint)
