@@ -149,7 +149,8 @@ def _require_empty_rows(result: Tensor, case: MaskCase) -> None:
 
 
 def _require_values(result: Tensor, case: MaskCase) -> None:
-    right = _attended(*(each.double() for each in case.given), case.allowed)
+    queries, keys, values = (each.double() for each in case.given)
+    right = _attended(queries, keys, values, case.allowed)
     if case.near(result, right):
         return
     finite = bool(result.isfinite().all())
