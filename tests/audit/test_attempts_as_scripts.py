@@ -30,7 +30,6 @@ EQUIVALENT = {
     ("no_graph", "no_gradients"): "the loss was made to require gradients: it has a graph of its own",
     ("history_scaled", "logs_scaled"): "an audit sees the number read, whatever it is read for",
     ("gradients_still_scaled", "step_bypasses_scaler"): "a loss may have any weight; the overflow is seen",
-    ("network_not_trained", "no_step"): "its optimizer never stepped",
     ("parameters_frozen", "no_graph"): "in the next iteration backward has no graph to go through",
     ("another_scaler", "scaler_recreated"): "the new one is made in every iteration",
 }

@@ -222,15 +222,6 @@ def _(event: events.Underflow, past: Past) -> Verdicts:
     )
 
 
-@mistake("the scale has an upper bound", unseen="a scaler of one's own is no GradScaler")
-def capped(seen: str) -> Worded:
-    return (
-        f"{seen}: the scale was given an upper bound",
-        "set no upper bound: GradScaler begins at 65536, but may grow beyond it, and an overflow lowers a "
-        "scale that is too large",
-    )
-
-
 @mistake("the model's outputs were scaled instead of the loss")
 def outputs_scaled() -> Worded:
     return (

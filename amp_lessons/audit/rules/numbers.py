@@ -81,11 +81,9 @@ def _counted_to(half: str) -> float:
     return 2 / formats.FORMATS[half].epsilon
 
 
-@mistake("a metric was rounded to 16 bits on its way", lesson="01", costs="beside")
-def metric_rounded(
-    seen: str, how: str, hint: str = "sum in fp32, in integers, or in Python's own numbers"
-) -> Worded:
-    return (f"{seen}: {how}", hint)
+@mistake("a metric was rounded to 16 bits on its way", lesson="01", costs="beside", only_audit=True)
+def metric_rounded(seen: str, how: str) -> Worded:
+    return (f"{seen}: {how}", "sum in fp32, in integers, or in Python's own numbers")
 
 
 @on(events.Arithmetic)

@@ -20,7 +20,7 @@ wrong("lowest_number_only", "masked_row_not_zero", "same weight", (WEIGHTS, "sco
 wrong(
     "exponentials_without_the_largest",
     "mask_leaks",
-    "exponentials of them all were 0",
+    "far below the others",
     (FILL, "scores.float()"),
     (WEIGHTS, "scores.exp() * allowed\n    weights = weights / (weights.sum(dim=-1, keepdim=True) + 1e-9)"),
     (RETURN, "return weights.to(values.dtype) @ values"),
@@ -49,25 +49,25 @@ wrong("masked_value_raises", "raised", "without overflow", (FILL, "scores.masked
 wrong(
     "minus_ten_thousand",
     "mask_leaks",
-    "was not below all scores",
+    "far below the others",
     (FILL, "torch.where(allowed, scores, -1e4)"),
 )
 wrong(
     "mask_added",
     "mask_leaks",
-    "was not below all scores",
+    "far below the others",
     (FILL, "scores + (~allowed).to(scores.dtype) * -1e4"),
 )
 wrong(
     "lowest_number_added",
-    "masked_row_gradient",
+    "attention_gradients",
     "-45",
     (FILL, "scores + (~allowed).to(scores.dtype) * torch.finfo(scores.dtype).min"),
 )
 wrong(
     "a_lower_number_added",
     "mask_leaks",
-    "was not below all scores",
+    "far below the others",
     (FILL, "scores - (~allowed).to(scores.dtype) * 3e4"),
 )
 wrong(
@@ -77,24 +77,24 @@ wrong(
     (FILL, "torch.where(allowed, scores.float(), -65504.0)"),
     (WEIGHTS, "torch.where(allowed, scores.softmax(dim=-1), 0).to(values.dtype)"),
 )
-wrong("scores_clamped", "mask_leaks", "those were made alike", (SCORES, f"({SCORES}).clamp(min=-1e4)"))
+wrong("scores_clamped", "mask_leaks", "far below the others", (SCORES, f"({SCORES}).clamp(min=-1e4)"))
 wrong(
     "scores_clamped_on_both_sides",
     "mask_leaks",
-    "those were made alike",
+    "far below the others",
     (SCORES, f"({SCORES}).clamp(-50, 50)"),
 )
 wrong("scores_clamped_above", "wrong_attention", "far above", (SCORES, f"({SCORES}).clamp(max=3e4)"))
 wrong(
     "masked_behind_the_largest_score",
     "mask_leaks",
-    "was not below all scores",
+    "far below the others",
     (FILL, "(scores.float() - scores.float().amax(-1, keepdim=True)).exp() * allowed"),
     (WEIGHTS, "(scores / scores.sum(-1, keepdim=True).clamp(min=1e-30)).to(values.dtype)"),
 )
 wrong(
     "weights_divided_by_almost_nothing",
-    "masked_row_gradient",
+    "attention_gradients",
     "gradients are not finite",
     (FILL, "scores.softmax(dim=-1) * allowed"),
     (WEIGHTS, "scores / scores.sum(-1, keepdim=True).clamp(min=1e-6)"),

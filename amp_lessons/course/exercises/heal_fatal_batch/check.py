@@ -149,18 +149,16 @@ def _require_empty_rows(result: Tensor, case: MaskCase) -> None:
 
 
 def _require_values(result: Tensor, case: MaskCase) -> None:
-    allowed, (queries, keys, values) = case.allowed, [each.double() for each in case.given]
-    right = _attended(queries, keys, values, allowed)
+    queries, keys, values = (each.double() for each in case.given)
+    right = _attended(queries, keys, values, case.allowed)
     if case.near(result, right):
         return
-    finite, leaking = bool(result.isfinite().all()), _attended(queries, keys, values, allowed | True)
+    finite = bool(result.isfinite().all())
     off = f"off by {float((result.double() - right).abs().max()):.2g}" if finite else "not finite"
     said = f"{case.what}, rows that may see keys are {off}"
-    if finite and (case.about == _FAINT or case.near(result, leaking)):
-        said += ": what softmax saw for hidden keys was not below all scores, or those were made alike"
-        said += ", or exponentials of them all were 0" * (case.about == _FAINT)
-        hint = "take the lowest number of the scores' dtype, torch.finfo(dtype).min, or -inf with care, and "
-        hint += "subtract each row's largest score before an exponential, as softmax does"
+    if finite and case.about == _FAINT:
+        hint = "what softmax sees for hidden keys has to be below all scores, as torch.finfo(dtype).min of "
+        hint += "their dtype is, and an exponential needs each row's largest score subtracted first"
         bed.reject("mask_leaks", said, hint)
     hint = "put the lowest number of the scores' dtype in the place of hidden scores, and leave the others "
     hint += "as they are: what is added or multiplied may overflow, what is clamped makes scores alike"
@@ -174,10 +172,13 @@ def _require_gradients(found: Any, case: MaskCase) -> None:
     cut = [name for name, each in zip(names, found or (), strict=False) if each is None]
     if found is None or cut:
         raise bed.Rejected(common_findings.gradients_cut_off(case.what, " and ".join(cut)))
-    if not all(gradient.isfinite().all() for gradient in found):
-        said = f"{case.what}, the result is right, gradients are not finite: backward meets inf or NaN"
-        hint = "see to it that no NaN arises, instead of replacing it afterwards: zero times NaN is NaN"
-        bed.reject("masked_row_gradient", said, hint)
     if not all(case.near(seen, wanted, 5.0) for seen, wanted in zip(found, right, strict=True)):
-        what = f"{case.what}, the result is right, and its gradients are not"
-        bed.reject("attention_gradients", what, "leave out detach, .data and no_grad")
+        finite = all(gradient.isfinite().all() for gradient in found)
+        said = (
+            f"{case.what}, the result is right, and its gradients are {'wrong' if finite else 'not finite'}"
+        )
+        hint = (
+            "leave out detach, .data and no_grad, and see to it that no NaN arises, instead of replacing it "
+        )
+        hint += "afterwards: backward meets it, and zero times NaN is NaN"
+        bed.reject("attention_gradients", said, hint)

@@ -15,12 +15,12 @@ SQUARE = "x.float().square()"
 EPS = "mean_square + eps"
 RETURN = "return scaled.to(x.dtype)"
 
-wrong("cast_after_squaring", "eps_vanishes", "squares", (SQUARE, "x.square().float()"))
+wrong("cast_after_squaring", "eps_vanishes", "a square", (SQUARE, "x.square().float()"))
 wrong("mean_cast_back", "eps_vanishes", "blank row", (EPS, "mean_square.to(x.dtype) + eps"))
 wrong(
     "squared_after_scaling_down",
-    "squares_overflow",
-    "zeros",
+    "wrong_normalisation",
+    "bright rows",
     (SQUARE, "x.square().float()"),
     (EPS, "torch.where(mean_square < 1e-3, x.float().square().mean(-1, keepdim=True), mean_square) + eps"),
 )
@@ -90,13 +90,13 @@ wrong(
 wrong(
     "root_cast_back",
     "eps_vanishes",
-    "the root, 1e-08",
+    "in fp16 with eps=1e-16",
     ("torch.sqrt(mean_square + eps)", "torch.sqrt(mean_square + eps).to(x.dtype)"),
 )
 wrong(
     "reciprocal_cast_back",
     "eps_vanishes",
-    "its reciprocal, 1e+08",
+    "in fp16 with eps=1e-16",
     ("x / torch.sqrt(mean_square + eps)", "x * torch.rsqrt(mean_square + eps).to(x.dtype)"),
 )
 wrong(

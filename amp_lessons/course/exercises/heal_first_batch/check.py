@@ -118,17 +118,10 @@ def _reject(seen: Tensor, x: Tensor, case: RowsCase) -> NoReturn:
     if blank_is_nan or (case.x.dtype == torch.float16 and case.about == _FAINT):
         lost = "a blank row gives NaN" if blank_is_nan else "rows are wrong, and in fp32 they are not"
         smallest = torch.finfo(case.x.dtype).smallest_normal * torch.finfo(case.x.dtype).eps
-        zero = f"{case.eps:g}, or the squares beside it, are rounded to 0"
-        how = f"{zero} in {half}, whose smallest number is {smallest:.1g}"
-        if case.eps < _LEAST_WITH_GRADIENTS:
-            root = f"the root, {case.eps**0.5:g}, or its reciprocal, {case.eps**-0.5:g}"
-            how = f"with eps=1e-08 it gives zeros, so what does not fit into {half} is {root}"
-        raise bed.Rejected(
-            eps_vanishes(f"{where}, {lost}", how, "square, add eps and divide in fp32; then cast")
-        )
-    if case.about == _BRIGHT and not seen.abs().amax() > 0.5:
-        how = f"squares of numbers above {torch.finfo(torch.float16).max ** 0.5:.0f} are inf in fp16"
-        bed.reject("squares_overflow", f"{where}, rows are zeros or NaN: {how}", "square in fp32, too")
+        reach = f"{half} goes from {smallest:.1g} to {torch.finfo(case.x.dtype).max:g}"
+        how = f"{reach}, and eps, a square, the root or its reciprocal lies outside"
+        hint = "square, add eps and divide in fp32; then cast"
+        raise bed.Rejected(eps_vanishes(f"{where}, {lost}", how, hint))
     bed.reject("wrong_normalisation", f"{where}, rows are off by {off:.2g}", formula)
 
 
@@ -141,9 +134,8 @@ def _require_gradients(gradients: Any, weights: Tensor, case: RowsCase) -> None:
     (right,) = torch.autograd.grad((_normalised(wide, case.eps) * weights).sum(), wide)
     tolerance = 5 * _TOLERANCES[case.x.dtype] * right.abs().amax(-1, keepdim=True).clamp(min=1e-4)
     if not ((gradients[0].double() - right).abs() <= tolerance).all():
-        seen, hint = "wrong", "gradients flow through the mean square as well: leave out detach and no_grad"
-        if not gradients[0].isfinite().all():
-            seen = "not finite"
-            hint = "see to it that no NaN arises, instead of replacing it afterwards: backward meets it too"
-        what = f"for {case.what}, the result is right, and its gradients are {seen}"
-        bed.reject("normalisation_gradients", what, hint)
+        seen = "wrong" if gradients[0].isfinite().all() else "not finite"
+        said = f"for {case.what}, the result is right, and its gradients are {seen}"
+        hint = "gradients flow through the mean square as well: leave out detach and no_grad, and see to it "
+        hint += "that no NaN arises, instead of replacing it afterwards: backward meets it too"
+        bed.reject("normalisation_gradients", said, hint)

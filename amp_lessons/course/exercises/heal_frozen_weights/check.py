@@ -110,8 +110,7 @@ def _require_moved(now: dict[str, Tensor], start: dict[str, Tensor], ways: dict[
 
 def _require_losses(history: Any, losses: list[float]) -> None:
     if not isinstance(history, list) or not all(isinstance(each, float) for each in history):
-        hint = "append total / len(loader), with total a float"
-        bed.reject("wrong_return_type", f"a list of floats was expected, not {bed.described(history)}", hint)
+        bed.reject_type("a list of floats was", history, "append total / len(loader), with total a float")
     right = [math.isclose(a, b, rel_tol=_LOSS_TOLERANCE) for a, b in zip(history, losses, strict=False)]
     if len(history) != len(losses) or not all(right):
         seen, wanted = (", ".join(f"{each:.3g}" for each in values[:8]) for values in (history, losses))

@@ -56,7 +56,7 @@ wrong(
 wrong(
     "result_in_16_bits",
     "wrong_average",
-    "in the end",
+    "of its way",
     ("{name: value.float()", "{name: value.to(model.get_parameter(name).dtype).float()"),
 )
 wrong(
@@ -276,7 +276,7 @@ wrong(
 wrong(
     "frozen_parameters_left_out",
     "wrong_return_type",
-    "without 0.bias, which is frozen",
+    "without 0.bias",
     ("in model.named_parameters()}", "in model.named_parameters() if parameter.requires_grad}"),
     (
         "                average[name].mul_",
@@ -286,7 +286,7 @@ wrong(
 wrong(
     "buffers_averaged_too",
     "wrong_return_type",
-    "with seen, a buffer",
+    "with seen",
     ("model.named_parameters()}", "model.state_dict().items()}"),
     ("model.named_parameters():", "model.state_dict().items():"),
 )

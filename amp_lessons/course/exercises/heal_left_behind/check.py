@@ -29,7 +29,6 @@ _CASES = (
     (torch.float32, 0.99, 0, _FAR),
 )
 _SHAPES = {name: each.shape for name, each in network(torch.float32).named_parameters()}
-_KINDS = {"0.bias": ", which is frozen", "seen": ", a buffer"}
 
 
 def judge(worker: bed.Worker, draw: torch.Generator) -> Iterator[Finding]:
@@ -85,15 +84,15 @@ def _require_trained(seen: dict[str, Any], history: Tensor, what: str) -> None:
 
 def _require_tensors(found: Any, has_graph: bool) -> None:
     names = list(found) if isinstance(found, dict) else []
-    wrong = [f"without {name}{_KINDS.get(name, '')}" for name in _SHAPES if name not in names]
-    wrong += [f"with {name}{_KINDS.get(name, '')}" for name in names if name not in _SHAPES]
+    wrong = [f"without {name}" for name in _SHAPES if name not in names]
+    wrong += [f"with {name}" for name in names if name not in _SHAPES]
     if not wrong:
         for name, each in found.items():
             fp32 = isinstance(each, Tensor) and (each.dtype, each.shape) == (torch.float32, _SHAPES[name])
             wrong += [] if fp32 else [f"with {bed.described(each)} as {name}"]
     if wrong or has_graph:
         asked = f"a dict of tensors in fp32, without a graph and of the shapes of {', '.join(_SHAPES)}, was"
-        hint = "take the names from model.named_parameters(), and update the average under torch.no_grad()"
+        hint = "average model.named_parameters(), frozen ones too and no buffer, under torch.no_grad()"
         seen = f"{bed.described(found)} {', '.join(wrong) or 'with a graph'}"
         raise bed.Rejected(common_findings.wrong_return_type(asked, seen, hint))
 
@@ -107,18 +106,12 @@ def _require_average(found: dict[str, Tensor], history: Tensor, decay: float, wh
     share = float((seen - start) @ way / (way @ way)) if way.any() else 1.0
     came = f"{what} with decay={decay} the average came {share:.0%} of its way"
     half = dtype_name(history.dtype)
-    in_half = history.dtype != torch.float32
-    if (
-        in_half and (seen == right.to(history.dtype)).double().mean() > 0.9
-    ):  # between two numbers, either may come out
-        rounded = f"{came}, and is what the right one becomes when it is rounded to {half} in the end"
-        bed.reject("wrong_average", rounded, "leave the result in fp32")
-    if in_half and torch.equal(seen, seen.to(history.dtype).double()):
-        rounded = "the average, or decay, is" if torch.equal(seen, start) else "the average is"
+    in_half = history.dtype != torch.float32 and torch.equal(seen, seen.to(history.dtype).double())
+    if in_half and share < 0.5:  # else it is the result that was rounded
         numbers = f"{came}, and each of its numbers is one that {half} has"
-        raise bed.Rejected(rules.numbers.average_stuck(numbers, half, rounded))
+        raise bed.Rejected(rules.numbers.average_stuck(numbers, half, "the average, or decay, is"))
     hint = "begin anew in each call, with the weights from before the first step; after each step, average = "
-    hint += "decay * average + (1 - decay) * weight, with every product and difference in fp32"
+    hint += "decay * average + (1 - decay) * weight, with products, differences and the result in fp32"
     bed.reject("wrong_average", f"{came}, and is off by more than a hundredth of it", hint)
 
 

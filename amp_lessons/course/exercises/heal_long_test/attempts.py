@@ -39,8 +39,8 @@ wrong(
 )
 wrong(
     "counts_alone_in_fp32",
-    "loss_sum_stops",
-    "lags behind",
+    "wrong_loss",
+    "mean loss",
     IN_16_BITS,
     (CORRECT, CORRECT.replace("correct +=", "correct = correct.float() +")),
 )
@@ -60,8 +60,8 @@ wrong(
 )
 wrong(
     "running_mean",
-    "metric_rounded",
-    "rounded",
+    "wrong_accuracy",
+    "0.906250 instead of 0.905000",
     (CORRECT, CORRECT + "\n        accuracy = (correct / (samples + len(targets))).to(logits.dtype)"),
     (RETURN, "return (loss_sum / samples).item(), accuracy.item()"),
 )
@@ -159,7 +159,7 @@ def means_of_the_batches(model, loader):
     return statistics.fmean(losses), statistics.fmean(shares)
 
 
-@TABLE.mistake("metric_rounded", "was rounded to")
+@TABLE.mistake("wrong_accuracy", "0.906250 instead of 0.905000")
 @torch.no_grad()
 def gathered_and_summed_in_16_bits(model, loader):
     losses, hits = [], []

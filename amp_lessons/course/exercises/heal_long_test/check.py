@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -12,13 +12,12 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from amp_lessons.audit import rules
-from amp_lessons.audit.findings import Finding, passed
+from amp_lessons.audit.findings import passed
 from amp_lessons.course.exercises import bed
 from amp_lessons.course.exercises.heal_long_test import evaluation_there
 from amp_lessons.course.exercises.patients.products import products_elsewhere
 from amp_lessons.course.exercises.report.common_findings import float_in, remark_on_type
 from amp_lessons.formats.dtypes import dtype_name
-from amp_lessons.precisions import HALF_DTYPES
 
 _LOSS_TOLERANCE = 0.005  # relative: a loss that was computed in bf16 is off by half of that
 _SHARE_MISLED = 0.1  # of the samples: so many have another label than the model says
@@ -116,67 +115,34 @@ def _numbers(evaluate: bed.LearnersFunction, case: EvaluationCase) -> tuple[floa
     found = [float_in(each) for each in pair] if isinstance(pair, (tuple, list)) else []
     numbers = [each for each in found if each is not None]
     if len(found) != 2 or len(numbers) != 2:
-        hint = "return loss, accuracy"
-        bed.reject("wrong_return_type", f"two floats were expected, not {bed.described(pair)}", hint)
+        bed.reject_type("two floats were", pair, "return loss, accuracy")
     return numbers[0], numbers[1], (pair[0], pair[1])
 
 
 def _require_accuracy(accuracy: float, case: EvaluationCase) -> None:
-    """Require the count of right answers over that of samples, or say which mistake makes another one."""
-    right = case.accuracy
-    if math.isclose(accuracy, right, abs_tol=0.1 / len(case.labels)):
+    """Require the count of right answers over that of samples, and tell a count in 16 bits from others."""
+    right, samples = case.accuracy, len(case.labels)
+    if math.isclose(accuracy, right, abs_tol=0.1 / samples):
         return
+    counted = torch.zeros((), dtype=case.dtype)
+    for hits in (case.named == case.labels).split(case.batch):
+        counted += hits.sum()
+    there, stuck = round(right * samples), counted.double() / samples
+    made = (stuck, stuck.to(case.dtype)) if counted != there else ()
+    if any(math.isclose(accuracy, each, rel_tol=1e-6) for each in made):
+        stopped = f"{case.what} {counted:.0f} right answers were counted, and there are {there}"
+        stop = 2 / torch.finfo(case.dtype).eps  # where 1 is half of the spacing
+        raise bed.Rejected(rules.numbers.metric_stops(stopped, dtype_name(case.dtype), stop))
     seen = f"{case.what} the accuracy is {accuracy:.6f} instead of {right:.6f}"
-    innocent = {right, *(round(right, digits) for digits in (1, 2, 3, 4))}  # decimals: no mistake of 16 bits
-    for mistake, number in _suspects(seen, case):
-        made = (number, _rounded(number, case.dtype)) if number not in innocent else ()
-        if any(math.isclose(accuracy, each, rel_tol=1e-6) for each in made):
-            raise bed.Rejected(mistake)
     hint = "compare classes as integers, count right answers and samples in Python's or in int64, and return "
-    hint += "their quotient, from 0 to 1"
+    hint += "their quotient, from 0 to 1, without a cast to 16 bits on the way"
     bed.reject("wrong_accuracy", seen, hint)
 
 
-def _rounded(number: float, dtype: torch.dtype) -> float:
-    return float(torch.tensor(number, dtype=torch.float64).to(dtype))
-
-
-def _added_up(numbers: Iterable[Tensor], dtype: torch.dtype) -> float:
-    """Return what becomes of a sum, of one number after another, in a dtype."""
-    total = torch.zeros((), dtype=dtype)
-    for each in numbers:
-        total += each
-    return float(total)
-
-
-def _suspects(seen: str, case: EvaluationCase) -> Iterator[tuple[Finding, float]]:
-    """Yield known mistakes, and the accuracies that they make; any may be rounded in the end."""
-    dtype, half, samples = case.dtype, dtype_name(case.dtype), len(case.labels)
-    hits = (case.named == case.labels).split(case.batch)
-    there, counted = sum(int(each.sum()) for each in hits), _added_up([each.sum() for each in hits], dtype)
-    stopped = f"{case.what} {counted:.0f} right answers were counted, and there are {there}"
-    stop = 2 / torch.finfo(dtype).eps  # where 1 is half of the spacing
-    yield rules.numbers.metric_stops(stopped, half, stop), counted / samples
-    hint = "keep counts in integers or in fp32 to the end, the division included"
-    for each in HALF_DTYPES:
-        how = f"a count or a quotient was rounded to {dtype_name(each)} on its way"
-        counts = [(a, b) for a in (there, _rounded(there, each)) for b in (samples, _rounded(samples, each))]
-        for number in (*(a / b for a, b in counts), _rounded(there / samples, each)):
-            yield rules.numbers.metric_rounded(seen, how, hint), number
-
-
 def _require_loss(loss: float, case: EvaluationCase) -> None:
-    """Require the mean of all losses, or say which mistake makes another one."""
-    right, by_batch = float(case.losses.mean()), case.losses.split(case.batch)
-    if math.isclose(loss, right, rel_tol=_LOSS_TOLERANCE):
-        return
-    seen = f"{case.what} the mean loss is {loss:.4f} instead of {right:.4f}"
-    sums = torch.stack([each.sum() for each in by_batch])
-    lagging = [_added_up(each, case.dtype) / len(case.losses) for each in (sums, sums.to(case.dtype))]
-    made = (*lagging, *(_rounded(each, case.dtype) for each in lagging))
-    if any(math.isclose(loss, each, rel_tol=1e-3) for each in made):
-        said = f"{seen}, and the accuracy is right: it lags behind as a sum in {dtype_name(case.dtype)} does"
-        hint = "sum the losses in fp32, or in Python's own numbers; new_zeros takes the model's dtype"
-        bed.reject("loss_sum_stops", said, hint)
-    hint = "add up the losses of all samples, in fp32 or in Python's own numbers, and divide by their number"
-    bed.reject("wrong_loss", seen, hint)
+    right = float(case.losses.mean())
+    if not math.isclose(loss, right, rel_tol=_LOSS_TOLERANCE):
+        seen = f"{case.what} the mean loss is {loss:.4f} instead of {right:.4f}"
+        hint = "add up the losses of all samples, in fp32 or in Python's own numbers (new_zeros takes the "
+        hint += "model's dtype), and divide by their number"
+        bed.reject("wrong_loss", seen, hint)

@@ -22,14 +22,14 @@ wrong(
 )
 wrong(
     "frequencies_left_in_16_bits",
-    "angles_rounded",
-    "frequencies in fp16",
+    "wrong_rotation",
+    "position 4094",
     (EXPONENTS, "dtype=x.dtype) / half"),
 )
 wrong(
     "angles_rounded",
-    "angles_rounded",
-    "angles in fp16",
+    "wrong_rotation",
+    "position 3371",
     (
         ANGLES,
         ANGLES.replace(
@@ -40,20 +40,20 @@ wrong(
 )
 wrong(
     "angles_cast_with_the_rest",
-    "angles_rounded",
-    "angles in fp16",
+    "wrong_rotation",
+    "position 3371",
     (CAST, "angles = angles.to(x.dtype)\n    cos, sin = angles.cos(), angles.sin()"),
 )
 wrong(
     "matmul_in_fp32",
     "angles_cast_back",
-    "matrix products",
+    "without autocast",
     (ANGLES, "positions.float()[:, None] @ (base**-exponents)[None]"),
 )
 wrong(
     "einsum_of_an_outer_product",
     "angles_cast_back",
-    "matrix products",
+    "without autocast",
     (ANGLES, 'torch.einsum("i,j->ij", positions.float(), base**-exponents)'),
 )
 wrong(

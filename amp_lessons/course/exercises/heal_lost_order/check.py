@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
@@ -19,12 +18,10 @@ from amp_lessons.formats.dtypes import dtype_name
 _USUAL_BASE = 10_000.0
 _TOLERANCES = {torch.float16: 4e-3, torch.bfloat16: 3e-2, torch.float32: 1e-3}
 _HAS_NOT = {torch.float16: "odd numbers above 2,048", torch.bfloat16: "odd numbers above 256"}
-_HINTS = {
-    "wrong_rotation": "keep the formula that you were given, for each position and with the base: only "
-    "the dtype in which it is computed is wrong; positions, frequencies and angles need fp32",
-    "angles_rounded": "compute frequencies and angles in fp32; cos and sin may be cast",
-    "angles_cast_back": "multiply without a matrix product, or switch autocast off around it",
-}
+_WRONG_ROTATION = (
+    "keep the formula that you were given, for each position and with the base: only the dtype in which it "
+    "is computed is wrong; positions, frequencies and angles need fp32, and cos and sin may be cast"
+)
 
 
 def judge(worker: bed.Worker, draw: torch.Generator) -> Iterator[Finding]:
@@ -89,9 +86,9 @@ def _cases(draw: torch.Generator) -> Iterator[RotationCase]:
     def rows(positions: Tensor, dtype: torch.dtype, *heads: int, width: int = 16) -> tuple[Tensor, Tensor]:
         return torch.randn(*heads, len(positions), width, generator=draw).to(dtype), positions
 
-    for dtype in (torch.float16, torch.bfloat16):
+    for dtype in _TOLERANCES:
         yield RotationCase(*rows(all_of_them, dtype, 2))
-    for dtype in (torch.float16, torch.bfloat16, torch.float32):
+    for dtype in _TOLERANCES:
         autocast = torch.bfloat16 if dtype == torch.float32 else dtype
         yield RotationCase(*rows(scattered, dtype, 2, 3))
         yield RotationCase(*rows(torch.tensor([4_095]), dtype, 2))
@@ -121,28 +118,18 @@ def _require_right(result: Any, case: RotationCase) -> None:
     worst = int(errors.argmax())
     off = f"position {int(case.positions[worst])} is off by {float(errors[worst]):.2g}"
     seen = f"for {case.what}, the row at {off} of its length"
-    for code, what, made in _roundings(case):
-        if case.near(made, right).all() or not case.near(result, made).all():
-            continue
-        if code == "positions_rounded":
-            raise bed.Rejected(rules.numbers.positions_rounded(seen, _HAS_NOT[case.x.dtype]))
-        bed.reject(code, f"{seen}, and right for {what}", _HINTS[code])
-    bed.reject("wrong_rotation", seen, _HINTS["wrong_rotation"])
-
-
-def _roundings(case: RotationCase) -> Iterator[tuple[str, str, Tensor]]:
-    """Yield what comes of positions, frequencies or angles in 16 bits, where the rest is in fp32."""
-    dtype = case.autocast or case.x.dtype
-    for in_half in itertools.product((True, False), repeat=3):
-        first, second, last = (dtype if each else torch.float32 for each in in_half)
-        frequencies = case.frequencies.float().to(second).float()
-        angles = (case.positions.to(first).float()[:, None] * frequencies).to(last)
-        names = itertools.compress(("positions", "frequencies", "angles"), in_half)
-        what = f"{', '.join(names)} in {dtype_name(dtype)}"
-        code = "positions_rounded" if in_half[0] else "angles_rounded"
-        if case.autocast:  # without it they were not rounded
-            code, what = "angles_cast_back", f"{what}, as matrix products (matmul, @, einsum) cast them"
-        yield code, what, _rotated(case.x, angles.double())
+    if case.autocast and case.base == _USUAL_BASE:
+        hint = "multiply without a matrix product (matmul, @, einsum), or switch autocast off around it"
+        bed.reject(
+            "angles_cast_back", f"{seen}, and without autocast rows at these positions are right", hint
+        )
+    half = case.x.dtype
+    frequencies, positions = case.frequencies, case.positions.to(half).double()[:, None]
+    for angles in (positions * frequencies, (positions * frequencies.to(half)).to(half).double()):
+        made = _rotated(case.x, angles)
+        if case.near(result, made).all() and not case.near(made, right).all():
+            raise bed.Rejected(rules.numbers.positions_rounded(seen, _HAS_NOT[half]))
+    bed.reject("wrong_rotation", seen, _WRONG_ROTATION)
 
 
 def _require_gradient(gradient: Any, coming: Tensor, case: RotationCase) -> None:

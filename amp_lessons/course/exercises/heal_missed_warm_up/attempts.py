@@ -36,8 +36,8 @@ wrong(
 wrong("average_left_outside", "average_on_skipped_step", "10 times for 6", (AVERAGE, outside(AVERAGE)))
 wrong(
     "growth_taken_for_a_skip",
-    "schedule_behind",
-    "it is behind the steps",
+    "schedule_out_of_turn",
+    "steps of the optimizer",
     ("scaler.get_scale() >= scale", "scaler.get_scale() == scale"),
 )
 wrong(
@@ -54,19 +54,19 @@ wrong(
 )
 wrong(
     "once_per_epoch",
-    "schedule_behind",
-    "it is behind the steps",
+    "schedule_out_of_turn",
+    "steps of the optimizer",
     (SCHEDULE, ""),
     (APPEND, APPEND + "        scheduler.step()\n"),
 )
 wrong(
     "average_once_per_epoch",
-    "average_behind",
-    "miss",
+    "average_out_of_turn",
+    "steps of the optimizer",
     (AVERAGE, ""),
     (APPEND, APPEND + outside(outside(AVERAGE))),
 )
-wrong("both_taken_out", "schedule_behind", "0 times", (IF + SCHEDULE + AVERAGE, ""))
+wrong("both_taken_out", "schedule_out_of_turn", "0 times", (IF + SCHEDULE + AVERAGE, ""))
 wrong(
     "update_only_after_a_step",
     "update_without_step",
@@ -81,7 +81,7 @@ wrong(
 )
 wrong(
     "what_step_returns",
-    "schedule_behind",
+    "schedule_out_of_turn",
     "0 times",
     (STEP, "            made = scaler.step(optimizer)\n"),
     (IF, "            if made:\n"),
@@ -127,15 +127,15 @@ wrong(
 
 wrong(
     "kept_from_call_to_call",
-    "schedule_behind",
+    "schedule_out_of_turn",
     "times for",
     ("device_type, dtype):", "device_type, dtype, seen=[]):"),
     (IF, "            seen.append(scaler.get_scale())\n            if seen[-1] >= max(seen[-2:]):\n"),
 )
 wrong(
     "one_behind",
-    "schedule_behind",
-    "it is behind the steps",
+    "schedule_out_of_turn",
+    "steps of the optimizer",
     (EPOCHS, "    made = False\n" + EPOCHS),
     (
         "            optimizer.zero_grad()\n",

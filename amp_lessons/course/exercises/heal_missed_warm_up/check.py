@@ -14,19 +14,17 @@ from amp_lessons.course.exercises.heal_missed_warm_up.solution import train_miss
 from amp_lessons.course.exercises.loop_runs import Run
 
 _SIGNATURE = 5, ("scheduler", "average")
-# what each is called, what comes of going on too seldom, the codes of that and of another time, and what is
-# said of going on without a step
+# what each is called, the code of its going on at another time than it should, and what is said of its going
+# on without a step
 _COMPANY = {
     "schedule": (
         "the learning rate's schedule",
-        "it is behind the steps",
-        ("schedule_behind", "schedule_out_of_turn"),
+        "schedule_out_of_turn",
         rules.beside.schedule_on_skipped_step,
     ),
     "average": (
         "the count of the averaged weights",
-        "they miss weights that the model had",
-        ("average_behind", "average_out_of_turn"),
+        "average_out_of_turn",
         rules.beside.average_on_skipped_step,
     ),
 }
@@ -50,15 +48,13 @@ def _with_company(run: Run) -> list[Finding]:
 def _beside(run: Run, name: str) -> Iterator[Finding]:
     """Hold how far one of the two was when each step was made, and in the end, against the steps."""
     *at_steps, times = map(int, run.told["company"][name])
-    what, so, (behind, out_of_turn), too_often = _COMPANY[name]
+    what, out_of_turn, too_often = _COMPANY[name]
     steps = len(run.calls("stepped"))
     if steps < times <= len(run.seen):  # batches without a step explain as much
         yield too_often(times, steps)
     hint = "let it go on once after every step that was made, before the next one, and at no other time"
-    said = f"{what} went on {times} times for {steps} steps of the optimizer"
-    if times < steps:
-        yield failed(behind, f"{said}: {so}", hint)
-    if times > steps:
+    if times != steps:
+        said = f"{what} went on {times} times for {steps} steps of the optimizer"
         yield failed(out_of_turn, said, hint)
     for made, count in enumerate(at_steps):
         if count != made:

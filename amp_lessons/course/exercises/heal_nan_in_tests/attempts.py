@@ -62,8 +62,8 @@ wrong(
         "                module.reset_running_stats()\n",
     ),
 )
-wrong("always_put_back", "statistics_stand_still", "what they were", (SKIPPED, "    if True:\n"))
-wrong("put_back_where_it_grew_too", "statistics_stand_still", "what they were", ("() < scale", "() != scale"))
+wrong("always_put_back", "statistics_replaced", "what they were", (SKIPPED, "    if True:\n"))
+wrong("put_back_where_it_grew_too", "statistics_replaced", "what they were", ("() < scale", "() != scale"))
 wrong(
     "of_the_first_norm_only",
     "buffers_not_finite",
@@ -75,13 +75,13 @@ wrong(
 )
 wrong(
     "below_the_first_scale",
-    "statistics_stand_still",
+    "statistics_replaced",
     "what they were",
     (SKIPPED, "    if scaler.is_enabled() and scaler.get_scale() < 65536:\n"),
 )
 wrong(
     "statistics_switched_off",
-    "statistics_stand_still",
+    "statistics_replaced",
     "what they were",
     (
         KEPT,

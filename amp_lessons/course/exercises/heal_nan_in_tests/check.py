@@ -91,13 +91,13 @@ def _require_statistics(made: dict[str, Any], inputs: Tensor, kind: str, dtype: 
         model(inputs)
     if _same(after, model.state_dict()) or (as_before and kind == _BACKWARD):
         return
-    if as_before:
-        said = "after a batch whose step was made, mean and variance are what they were before it"
-        hint = "put them back after a skipped step only; the scale has fallen then, and it grows after others"
-        bed.reject("statistics_stand_still", said, hint)
     what = "a batch whose gradients overflowed" if kind == _BACKWARD else "a batch whose step was made"
-    said = f"after {what}, mean and variance are not those that one forward pass in training mode leaves"
-    hint = "let each batch go through the model once, in training mode, and leave what that makes of them"
+    are = "what they were before it, and not those" if as_before else "not those"
+    said = f"after {what}, mean and variance are {are} that one forward pass in training mode leaves"
+    hint = (
+        "let each batch go through the model once, in training mode, and put back what it makes of mean and "
+    )
+    hint += "variance after a skipped step only: the scale has fallen then, and it grows after others"
     bed.reject("statistics_replaced", said, hint)
 
 

@@ -46,7 +46,7 @@ wrong(
 wrong(
     "step_always_unscales",
     "wrong_step",
-    "unscaled again after unscale_",
+    "unscaled twice",
     (
         "        if not self._unscaled:\n            self.unscale_(optimizer)\n",
         "        self.unscale_(optimizer)\n",
@@ -119,19 +119,19 @@ wrong(
 wrong(
     "overflow_never_forgotten",
     "wrong_step",
-    "as if the last overflow were remembered",
+    "no step was made",
     (RESET, "        self._unscaled = False\n"),
 )
 wrong(
     "unscaled_never_forgotten",
     "wrong_step",
-    "as if an earlier unscale_ still counted",
+    "still scaled",
     (RESET, "        self._overflow = False\n"),
 )
 wrong(
     "steps_twice",
     "wrong_step",
-    "as by two steps",
+    "the weights moved by",
     ("            optimizer.step()\n", "            optimizer.step()\n            optimizer.step()\n"),
 )
 wrong(
@@ -248,7 +248,7 @@ class Gradients(TABLE.changed()):
             self.unscale_(optimizer)
 
 
-@TABLE.mistake("steps_on_overflow", "zeros in its place")
+@TABLE.mistake("steps_on_overflow", "optimizer.step() was called 1 times")
 class StepsOnZeros(Gradients):
     def step(self, optimizer):
         self.see_to_unscaling(optimizer)
@@ -289,14 +289,14 @@ class StepsByHand(Gradients):
                     parameter.data -= group["lr"] * parameter.grad
 
 
-@TABLE.mistake("capped", "smaller scales did grow")
+@TABLE.mistake("update", "instead of 2.68435e+08")
 class GrowsTo16Million(Gradients):
     def update(self):
         super().update()
         self._scale = min(self._scale, 2.0**24)
 
 
-@TABLE.mistake("capped", "from 4096 to 32768")
+@TABLE.mistake("update", "from 4096 to 32768")
 class GrowsTo32Thousand(Gradients):
     def update(self):
         super().update()
@@ -358,7 +358,6 @@ right(
         LOWER + "            self._clean_steps = 0\n        else",
         "            self._clean_steps = 0\n        else",
     ),
-    notes=("scale_changed_in_step",),
 )
 right("in_place_on_a_copy", (SCALED, "return loss.clone().mul_(self._scale)"))
 right("scales_by_name", (SCALED, "scaled = loss.mul(other=self._scale)\n        return scaled"))
@@ -412,7 +411,7 @@ class StateOfTheIteration:
         return float(self.value)
 
 
-@TABLE.correct("gradients_replaced")
+@TABLE.correct()
 class NewGradients(TABLE.changed()):
     """Replaces the gradients instead of changing them in place."""
 
@@ -455,19 +454,19 @@ wrong(
 
 wrong(
     "scale_named_like_its_method",
-    "method_hidden",
-    "scaler.scale is no method but float 8.0",
+    "method_missing",
+    "scaler.scale is no method",
     ("        self._scale = init_scale\n", "        self.scale = self._scale = init_scale\n"),
 )
 wrong(
     "flag_named_like_its_method",
-    "method_hidden",
-    "scaler.unscale_ is no method but bool True",
+    "method_missing",
+    "scaler.unscale_ is no method",
     ("        self._unscaled = True\n", "        self._unscaled = self.unscale_ = True\n"),
 )
 
 
-@TABLE.mistake("wrong_step", "as they were before")
+@TABLE.mistake("wrong_step", "with gradients clipped after unscale_")
 class AppliesCopies(Gradients):
     def unscale_(self, optimizer):
         super().unscale_(optimizer)
@@ -535,7 +534,7 @@ wrong(
 wrong(
     "get_scale_returns_its_own_tensor",
     "get_scale",
-    "compares it with itself",
+    "is 32 after update",
     ("self._scale = init_scale", "import torch\n\n        self._scale = torch.tensor(init_scale)"),
 )
 for name, number in {"sum": "sum()", "norm": "norm()"}.items():

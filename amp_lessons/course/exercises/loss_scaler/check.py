@@ -8,7 +8,6 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from amp_lessons.audit import rules
 from amp_lessons.audit.findings import Finding, failed, first, note, passed
 from amp_lessons.course.exercises import bed
 from amp_lessons.course.exercises.loss_scaler import scaler_there
@@ -106,17 +105,9 @@ _COMPARED = {
 }
 """What is compared, in the order of causes: the code where it differs, and what is seen then."""
 
-_WHY = {
-    "steps_on_overflow": "no step is right with such a gradient, nor with zeros in its place",
-    "get_scale": "who compares it with a later one, to see a skipped step, compares it with itself",
-    "gradients_replaced": "unscale_ put new tensors into .grad: those that DDP may hold are still scaled",
-    "finite_taken_for_inf": f"no step was made at gradients of {LARGE:.0e}, whose sum alone is inf",
-    "scale_changed_in_step": "step changed the scale, by which a second optimizer has yet to unscale",
-}
 _HINTS = {
     "uses_grad_scaler": "write the five methods with plain tensor operations; that is the exercise",
-    "method_missing": "write all five methods",
-    "method_hidden": "give what is remembered a name of its own, as self._scale: it hides the method",
+    "method_missing": "write all five methods, and give what is remembered a name of its own, as self._scale",
     "state_shared": "keep in self what a scaler remembers, and make it in __init__: a GAN may have two",
     "init_scale": "start from init_scale",
     "scale": "return loss * scale: a tensor that still has the graph of the loss",
@@ -125,20 +116,18 @@ _HINTS = {
     "unscale": "divide each parameter.grad of the optimizer's param_groups in place by the scale, once",
     "wrong_step": "step divides by the scale what unscale_ has not divided since the last update, once, and "
     "calls optimizer.step() on what stands in .grad then, unless there was an overflow; update forgets both",
-    "steps_on_overflow": "look for inf, -inf and NaN in every gradient, by isfinite(); with one, no step",
+    "steps_on_overflow": "look for inf, -inf and NaN in every gradient, by isfinite(); with one, no step, "
+    "nor one on zeros in its place",
     "overflow_clipped_away": "look for inf and NaN in unscale_, which is before clipping, and remember it",
     "steps_by_hand": "leave the update to optimizer.step(): one that is made by hand fits plain SGD only",
     "step_clears_gradients": "leave zero_grad() to the training loop: it may log their norm after step",
-    "update": "an overflow multiplies the scale by backoff_factor, with no lower bound, and growth_interval "
-    "clean iterations in a row by growth_factor; each of the two begins the count of clean ones again",
-    "gradients_replaced": "divide in place: parameter.grad /= scale",
-    "finite_taken_for_inf": "ask each number, isfinite().all(): a sum or norm of finite numbers may be inf",
-    "scale_changed_in_step": "note the overflow in step, and change the scale in update",
+    "update": "an overflow multiplies the scale by backoff_factor, and growth_interval clean iterations in a "
+    "row by growth_factor, with no bound; each of the two begins the count of clean ones again",
 }
 
 
 def _mistake(code: str, seen: str) -> Finding:
-    return failed(code, f"{seen}: {_WHY[code]}" if code in _WHY else seen, _HINTS[code])
+    return failed(code, seen, _HINTS[code])
 
 
 def _mistakes(seen: list[Iteration], right: list[Iteration]) -> Iterator[Finding]:
@@ -152,31 +141,20 @@ def _mistakes(seen: list[Iteration], right: list[Iteration]) -> Iterator[Finding
             if _same(its, ours) or (name == "left" and mine.event in OVERFLOWS):
                 continue
             what = words.format(*map(_listed, (its, ours, mine.scale_before)))
-            said, grew = f"in iteration {count}{event} {what}", theirs.scale_after > theirs.scale_before
             if name in ("moved", "steps") and theirs.event in OVERFLOWS:
                 code = "overflow_clipped_away" if theirs.event == "clip" else "steps_on_overflow"
             elif name == "moved":
-                said += _why_moved(mine, right[: count - 1], theirs)
-            elif name == "scale_after" and grew and count > 1 and its < ours:
-                before = right[count - 2]
-                if before.scale_after > before.scale_before:
-                    yield rules.loss.capped(f"{said}, and smaller scales did grow")
-            yield _mistake(code, said)
+                what += _why_moved(its, ours, theirs.scale_before)
+            yield _mistake(code, f"in iteration {count}{event} {what}")
 
 
-def _why_moved(mine: Iteration, past: list[Iteration], theirs: Iteration) -> str:
-    """Say which mistake moves the weights as far as the last of these iterations, if one is known."""
-    moved, scale = theirs.moved, theirs.scale_before
-    forgotten = bool(past) and past[-1].event in OVERFLOWS
-    unscaled = any(each.event in ("u", "c", "clip") for each in past)
-    suspects = (
-        (0 * moved, "no step was made" + (", as if the last overflow were remembered" if forgotten else "")),
-        (moved * scale, "still scaled" + (", as if an earlier unscale_ still counted" if unscaled else "")),
-        (moved / scale, "they were unscaled again after unscale_"),
-        (moved * 2, "as by two steps"),
-        (theirs.unscaled, "by the gradients as they were before they were clipped"),
-    )
-    return next((f": {why}" for each, why in suspects if _same(mine.moved, each)), "")
+def _why_moved(its: Tensor, ours: Tensor, scale: float) -> str:
+    suspects = {
+        "no step was made": 0 * ours,
+        "by gradients that are still scaled": ours * scale,
+        "by gradients that were unscaled twice": ours / scale,
+    }
+    return next((f": {why}" for why, each in suspects.items() if _same(its, each)), "")
 
 
 def _same(a: Any, b: Any) -> bool:
@@ -202,9 +180,7 @@ def _remarks(seen: list[Iteration]) -> Iterator[Finding]:
     """Remark on the iterations of a scaler in which nothing is wrong."""
     for each in seen:
         yield from remark_on_type(each.returned, float)
-        remarks = {
-            "gradients_replaced": each.replaced,
-            "finite_taken_for_inf": _takes_large_for_inf(each),
-            "scale_changed_in_step": each.scale_after_step != each.scale_before,
-        }
-        yield from (note(code, _WHY[code], _HINTS[code]) for code, holds in remarks.items() if holds)
+        if _takes_large_for_inf(each):
+            said = f"no step was made at gradients of {LARGE:.0e}, whose sum alone is inf"
+            hint = "ask each number, isfinite().all(): a sum or norm of finite numbers may be inf"
+            yield note("finite_taken_for_inf", said, hint)

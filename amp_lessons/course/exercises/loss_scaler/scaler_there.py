@@ -34,8 +34,6 @@ class Iteration:
     moved: Tensor = _NOTHING  # by how much the weights became smaller
     steps: int = 0  # of the optimizer
     left: Tensor = _NOTHING  # the gradients after step
-    replaced: bool = False  # whether other tensors than backward's were in .grad then
-    scale_after_step: float = 0.0
     scale_after: float = 0.0
     returned: Any = None  # as which get_scale returned it
     scale_kept: float = 0.0  # what get_scale returned for scale_before, as it is at the end
@@ -99,8 +97,6 @@ class Run:
         seen.moved = weights - torch.cat([self.first.detach(), self.second.detach()])
         seen.steps = self.steps - steps
         seen.left = self._gradients()
-        seen.replaced = any(a is not b for a, b in zip(self._tensors(), tensors, strict=False))
-        seen.scale_after_step = self._number(self._call("get_scale"))
         self._call("update")
         seen.returned = self._call("get_scale")
         seen.scale_after, seen.scale_kept = self._number(seen.returned), self._number(kept)
@@ -118,10 +114,8 @@ class Run:
 
     def _call(self, method: str, *args: Any) -> Any:
         found = getattr(self.scaler, method, None)
-        if found is None:
-            self._stop("method_missing", f"the class has no method {method}")
         if not callable(found):
-            self._stop("method_hidden", f"scaler.{method} is no method but {describe(found)}")
+            self._stop("method_missing", f"scaler.{method} is no method")
         self.doing = method
         return found(*args)
 

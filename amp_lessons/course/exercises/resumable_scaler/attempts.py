@@ -27,26 +27,26 @@ wrong(
     ("        self._scale = init_scale\n", "        self._scale = self._first = init_scale\n"),
     (SAVED_SCALE, '            "scale": self._first,\n'),
 )
-wrong("count_forgotten", "count_not_resumed", "not counted", (LOADED_COUNT, ""))
+wrong("count_forgotten", "not_resumed", "the same arguments", (LOADED_COUNT, ""))
 wrong(
-    "count_begun_anew", "count_not_resumed", "not counted", (LOADED_COUNT, "        self._clean_steps = 0\n")
+    "count_begun_anew", "not_resumed", "the same arguments", (LOADED_COUNT, "        self._clean_steps = 0\n")
 )
 wrong(
     "growth_factor_kept",
-    "settings_not_resumed",
-    "arguments",
+    "not_resumed",
+    "other arguments",
     ('        self._growth_factor = state["growth_factor"]\n', ""),
 )
 wrong(
     "backoff_factor_kept",
-    "settings_not_resumed",
-    "arguments",
+    "not_resumed",
+    "other arguments",
     ('        self._backoff_factor = state["backoff_factor"]\n', ""),
 )
 wrong(
     "interval_kept",
-    "settings_not_resumed",
-    "arguments",
+    "not_resumed",
+    "other arguments",
     ('        self._growth_interval = state["growth_interval"]\n', ""),
 )
 wrong(

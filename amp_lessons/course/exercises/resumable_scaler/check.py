@@ -49,7 +49,15 @@ def _require_state(worker: bed.Worker) -> None:
             seen = bed.described(loaded)
             said = f"after loading, the scale is {seen}, and it was {saved_at} when it was saved"
             bed.reject("scale_not_resumed", said, "put the scale into the state, and take it from there")
-        _require_same(_scales(worker, other, _AFTER), wanted, settings == _SETTINGS)
+        made = "with the same arguments" if settings == _SETTINGS else "with other arguments"
+        for number, pair in enumerate(zip(_scales(worker, other, _AFTER), wanted, strict=True), 1):
+            if pair[0] != pair[1]:
+                said = (
+                    f"in iteration {number} after loading into a scaler that was made {made}, the scale is "
+                )
+                said += f"{pair[0]}, and it is {pair[1]} in the scaler that the state is of"
+                hint = "scale, both factors, the interval and the count of clean iterations are the state"
+                bed.reject("not_resumed", said, hint)
 
 
 def _made(worker: bed.Worker, settings: dict[str, float]) -> bed.Handle:
@@ -63,15 +71,3 @@ def _scales(worker: bed.Worker, scaler: bed.Handle, events: Sequence[str]) -> li
     """Return the scale after each iteration."""
     about = "in an iteration after or before loading"
     return [float_in(each) for each in bed.asked(worker, _SCALES, scaler, list(events), about=about)]
-
-
-def _require_same(seen: Sequence[float | None], wanted: Sequence[float | None], same_settings: bool) -> None:
-    """Say what did not come back: with the same settings it is the count, else it is the settings."""
-    for number, (one, other) in enumerate(zip(seen, wanted, strict=True), 1):
-        if one != other:
-            said = f"in iteration {number} after loading the scale is {one}, the first one's {other}"
-            if same_settings:
-                said += ": two clean iterations before the state was saved were not counted"
-                bed.reject("count_not_resumed", said, "the count of clean iterations belongs to the state")
-            said += ": it follows the arguments that the other scaler was made with"
-            bed.reject("settings_not_resumed", said, "both factors and the interval belong to the state")

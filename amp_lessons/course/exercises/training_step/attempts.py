@@ -27,31 +27,31 @@ wrong(
 wrong(
     "not_unscaled",
     "step_elsewhere",
-    "still in them",
+    "1.02e+03 times",
     (UNSCALED, "gradient.float() for gradient in gradients"),
 )
 wrong(
     "unscaled_in_fp16",
     "step_elsewhere",
-    "became zero",
+    "below 2**-25",
     (UNSCALED, "(gradient / scale).float() for gradient in gradients"),
 )
 wrong(
     "updated_in_fp16",
     "step_elsewhere",
-    "last bit",
+    "ten-thousandth",
     (MOVE, "        weight.copy_(weight.half() - (lr * gradient).half())\n"),
 )
 wrong(
     "masters_rounded",
     "step_elsewhere",
-    "last bit",
+    "ten-thousandth",
     (MOVE, "        weight.copy_((weight - lr * gradient).half())\n"),
 )
 wrong(
     "learning_rate_divided_by_the_scale",
     "step_elsewhere",
-    "no number of fp16",
+    "updates below 2**-24",
     (UNSCALED, "gradient for gradient in gradients"),
     (MOVE, "        weight -= (lr / scale) * gradient\n"),
 )

@@ -62,8 +62,8 @@ wrong(
     (BACK_G, "    g_loss.backward()\n"),
     (STEP_G, "    if all(p.grad.isfinite().all() for p in generator.parameters()):\n        opt_g.step()\n"),
 )
-wrong("d_not_stepped", "network_not_trained", "opt_d", (STEP_D, ""))
-wrong("g_not_stepped", "network_not_trained", "opt_g", (STEP_G, ""))
+wrong("d_not_stepped", "no_step", "no step followed", (STEP_D, ""))
+wrong("g_not_stepped", "no_step", "no step followed", (STEP_G, ""))
 wrong("d_never_zeroed", "no_zero_grad", "an earlier step", (ZERO_D, ""))
 wrong("g_never_zeroed", "no_zero_grad", "an earlier step", (ZERO_G, ""))
 wrong(
@@ -100,20 +100,20 @@ wrong(
 wrong(
     "labels_swapped_d",
     "other_labels",
-    "real images have label 0",
+    "labels 1 and 0 exchanged",
     ("ones_like(on_real)", "zeros_like(on_real)"),
     ("zeros_like(on_fake)", "ones_like(on_fake)"),
 )
 wrong(
     "labels_swapped_g",
     "other_labels",
-    "fake images have label 0",
+    "labels 1 and 0 exchanged",
     ("ones_like(judged)", "zeros_like(judged)"),
 )
 wrong(
     "real_only",
-    "other_labels",
-    "fake images do not count",
+    "wrong_update",
+    "times as long",
     (
         "        d_loss = d_loss + F.binary_cross_entropy_with_logits(on_fake, torch.zeros_like(on_fake))\n",
         "",
@@ -195,7 +195,7 @@ def update_between_steps(generator, discriminator, opt_g, opt_d, scaler, real, n
     return d_loss.item(), g_loss.item()
 
 
-@TABLE.mistake("one_big_autocast", "old weights")
+@TABLE.mistake("backward_in_autocast", "inside the autocast context")
 def one_autocast_for_both(generator, discriminator, opt_g, opt_d, scaler, real, noise, *, device_type, dtype):
     with torch.autocast(device_type, dtype=dtype):
         return TABLE.changed()(
@@ -218,7 +218,7 @@ def without_nan(network: str, step: str) -> tuple[str, str]:
     )
 
 
-wrong("discriminator_loss_halved", "wrong_update", "mean of its two terms", HALVED)
+wrong("discriminator_loss_halved", "wrong_update", "it is 0.4997 times that", HALVED)
 wrong(
     "loss_doubled",
     "wrong_update",
@@ -228,31 +228,31 @@ wrong(
 wrong(
     "sums_over_the_batch",
     "wrong_update",
-    'reduction="sum"',
+    "it is 10 times that",
     ("torch.ones_like(judged))", "torch.ones_like(judged), reduction='sum')"),
 )
 wrong("loss_outside_d", "loss_outside_autocast", "on fp16 outputs",
       ("        d_loss = F", "    d_loss = F"), ("        d_loss = d_loss", "    d_loss = d_loss"))  # fmt: skip
 wrong("loss_outside_g", "loss_outside_autocast", "on fp16 outputs", ("        g_loss =", "    g_loss ="))
 wrong("loss_cast", "loss_in_half", "was cast to fp16", ("scale(d_loss)", "scale(d_loss.half())"))
-wrong("sigmoid_d", "sigmoid_twice", "discriminator's loss", SIGMOID[0])
-wrong("sigmoid_g", "sigmoid_twice", "generator's loss", SIGMOID[1])
+wrong("sigmoid_d", "wrong_update", "discriminator's update", SIGMOID[0])
+wrong("sigmoid_g", "wrong_update", "generator's update", SIGMOID[1])
 wrong(
     "smoothed_real_labels",
-    "other_labels",
-    "real images have label 0.9 and fake images have label 0",
+    "wrong_update",
+    "times as long",
     ("torch.ones_like(on_real)", "torch.full_like(on_real, 0.9)"),
 )
 wrong(
     "smoothed_fake_labels",
-    "other_labels",
-    "real images have label 1 and fake images have label 0.1",
+    "wrong_update",
+    "times as long",
     ("torch.zeros_like(on_fake)", "torch.full_like(on_fake, 0.1)"),
 )
 wrong("nan_to_num_in_the_generator", "overflow_hidden", "generator", without_nan("generator", STEP_G))
 wrong("nan_to_num_to_zero", "overflow_hidden", "discriminator", without_nan("discriminator", STEP_D))
 wrong("d_stepped_twice", "double_step", "was called twice", (STEP_D, STEP_D + STEP_D))
-wrong("nothing_at_all", "network_not_trained", "opt_d never stepped", (FAKE, "    return 0.0, 0.0\n" + FAKE))
+wrong("nothing_at_all", "wrong_update", "it is 0 times that", (FAKE, "    return 0.0, 0.0\n" + FAKE))
 
 
 BY_HAND = (
@@ -271,7 +271,7 @@ wrong("weights_clamped", "wrong_update", "times as long", (STEP_D, STEP_D +
 wrong(
     "saturating_loss",
     "wrong_update",
-    "saturating",
+    "times as long",
     ("ones_like(judged)", "zeros_like(judged)"),
     ("scale(g_loss)", "scale(-g_loss)"),
 )
@@ -310,7 +310,7 @@ wrong(
 )
 
 
-@TABLE.mistake("double_step", "opt_d stepped twice")
+@TABLE.mistake("wrong_update", "times as long")
 def discriminator_trained_twice(
     generator, discriminator, opt_g, opt_d, scaler, real, noise, *, device_type, dtype
 ):
@@ -340,9 +340,7 @@ right(
     (BACK_D, f"    if not torch.isfinite(d_loss):\n        return d_loss.item(), float('nan')\n{BACK_D}"),
     notes=("batch_left_out",),
 )
-right(
-    "real_images_cast_by_hand", ("discriminator(real)", "discriminator(real.half())"), notes=("inputs_cast",)
-)
+right("real_images_cast_by_hand", ("discriminator(real)", "discriminator(real.half())"))
 right(
     "discriminator_set_up_for_the_generator",
     (ZERO_D, ZERO_D + "    discriminator.train()\n"),

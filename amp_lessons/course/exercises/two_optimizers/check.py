@@ -28,14 +28,12 @@ from amp_lessons.course.exercises.two_optimizers.gan_there import (
     Part,
 )
 from amp_lessons.formats.dtypes import dtype_name
-from amp_lessons.precisions import HALF_DTYPES
 
 _TRAIN = f"{gan_there.__name__}:train"
 _BOTH_LOSSES = (
-    "discriminator: BCE(D(real), 1) + BCE(D(fake.detach()), 0); generator: BCE(D(fake), 1); let nothing but "
-    "backward and the step touch gradients and weights"
+    "discriminator: BCE(D(real), 1) + BCE(D(fake.detach()), 0); generator: BCE(D(fake), 1); each a mean, of "
+    "logits; let nothing but backward and the step touch gradients and weights"
 )
-_DEVICE_HINT = "write torch.autocast(device_type, …)"
 _TOLERANCE = {torch.float16: 0.01, torch.bfloat16: 0.04}
 _POISON = 1e6  # more than fp16 holds
 _CALLS = 3
@@ -86,9 +84,7 @@ def judge(worker: bed.Worker, draw: torch.Generator) -> Iterator[Finding]:
     """Let the step train both networks a few times, and hold every call against the true gradients."""
     bed.function(worker, "gan_step", *[None] * 7, device_type=None, dtype=None)
     cuda: set[str] = set()
-    old: set[str] = set()
-    remarks: dict[Finding, None] = {}
-    lowered = ", and the scale was lowered"
+    left_out = False
     for problem in _PROBLEMS:
         given, batches = problem.drawn(draw)
         told = bed.asked(worker, _TRAIN, bed.Handle(0), given)
@@ -100,12 +96,8 @@ def judge(worker: bed.Worker, draw: torch.Generator) -> Iterator[Finding]:
             if mistake := first(_mistakes(call)):
                 line = bed.as_raised(call.raised).line if call.raised else ""
                 raise bed.Rejected(with_audit(mistake, audited(worker, given, _TRAIN), line=line))
-            remarks |= dict.fromkeys(_inputs_cast(call) if poisoned is None else ())
-            if poisoned and not call.calls("scale"):
-                costs = ", both networks miss a step where the loss of one of them is not finite"
-                remarks[batch_left_out(costs)], lowered = None, ""
+            left_out = left_out or bool(poisoned and not call.calls("scale"))
         cuda |= set(told["cuda"])
-        old |= set(told["old"])
     for code, message, hint, line in audited(worker, given, _TRAIN):
         if code in _HIDDEN:
             raise bed.Rejected(failed(code, f"{message} [{line}]" if line else message, hint))
@@ -114,16 +106,13 @@ def judge(worker: bed.Worker, draw: torch.Generator) -> Iterator[Finding]:
     yield passed("precision", said)
     yield passed("discriminator", "its updates are SGD on its own loss, whatever the scale did")
     yield passed("generator", "its updates are SGD on its own loss, whatever the scale did")
-    yield passed("overflow", f"an overflow in a network left its weights alone{lowered}")
+    yield passed("overflow", "an overflow in a network left its weights alone")
     yield passed("losses", "both losses are returned, unscaled")
-    yield from remarks
+    if left_out:
+        yield batch_left_out(", both networks miss a step where the loss of one of them is not finite")
     if cuda:
         effect = "PyTorch would only warn and switch autocast off"
-        yield common_findings.cuda_replaced("device_type", effect, _DEVICE_HINT)
-        return
-    for name in sorted(old):
-        says = f"{name} names one device, whatever device_type says"
-        yield common_findings.fixed_device(says, _DEVICE_HINT)
+        yield common_findings.cuda_replaced("device_type", effect, "write torch.autocast(device_type, …)")
 
 
 class GanCall:
@@ -178,10 +167,7 @@ def _mistakes(call: GanCall) -> Iterator[Finding]:
     yield from _precision(call)
     owners = {each["owner"] for each in call.calls("scale", "scaler.step", "GradScaler")}
     if owners - {call.owners["scaler"]}:
-        said = (
-            "another GradScaler than the one passed in was used: made anew in every step, it forgets what it "
-            "learned from overflows"
-        )
+        said = "another GradScaler than the one passed in was used, which does not know that one's scale"
         yield failed("another_scaler", said, "use the scaler that is passed in for both losses")
     if call.poisoned:
         yield from _overflow(call)
@@ -218,32 +204,22 @@ class Truth:
         self.losses = tuple(
             float(each) for each in (_bce(self._real, 1) + _bce(self._fake, 0), _bce(self._judged, 1))
         )
-        self.wanted = {"discriminator": self.of_labels(1, 0), "generator": self.of_label(1)}
-
-    def of_labels(self, real: float | None, fake: float | None, squash: bool = False) -> Tensor:
-        """Return the discriminator's gradient under these labels; None leaves a term out."""
-        terms = [(self._real, real), (self._fake, fake)]
-        losses = [_bce(logits, label, squash) for logits, label in terms if label is not None]
-        return _gradient(torch.stack(losses).sum(), self._old)
-
-    def of_label(self, label: float, squash: bool = False) -> Tensor:
-        """Return the generator's gradient under this label."""
-        return _gradient(_bce(self._judged, label, squash), self._generator)
+        self.wanted = {
+            "discriminator": _gradient(_bce(self._real, 1) + _bce(self._fake, 0), self._old),
+            "generator": _gradient(_bce(self._judged, 1), self._generator),
+        }
 
     def suspects(self, part: str) -> Iterator[tuple[Tensor, Finding]]:
         """List the updates that known mistakes make of a network, as gradients."""
         if part == "generator":
-            yield self.of_label(1) + _gradient(_bce(self._undetached, 0), self._generator), _NO_DETACH
-            yield self.of_label(0), _other_labels(part, fake=0)
-            how = "it is that of the saturating loss -BCE(D(fake), 0)"
-            yield -self.of_label(0), rules.steps.wrong_update("the generator's update", how, _BOTH_LOSSES)
-            yield self.of_label(1, squash=True), _sigmoid_twice(part)
-            return
-        yield self.of_labels(1, 0) + _gradient(_bce(self._undetached, 1), self._old), _POLLUTED
-        yield self.of_labels(1, 0, squash=True), _sigmoid_twice(part)
-        # a term left out, both exchanged, and labels as smoothing sets them
-        for real, fake in ((1, None), (None, 0), (0, 1), (0.9, 0), (1, 0.1), (0.9, 0.1), (0.8, 0)):
-            yield self.of_labels(real, fake), _other_labels(part, real=real, fake=fake)
+            not_detached = _gradient(_bce(self._undetached, 0), self._generator)
+            yield self.wanted[part] + not_detached, _NO_DETACH
+            yield _gradient(_bce(self._judged, 0), self._generator), _labels_exchanged(part)
+        else:
+            not_cleared = _gradient(_bce(self._undetached, 1), self._old)
+            yield self.wanted[part] + not_cleared, _POLLUTED
+            exchanged = _bce(self._real, 0) + _bce(self._fake, 1)
+            yield _gradient(exchanged, self._old), _labels_exchanged(part)
 
 
 _NO_DETACH = failed(
@@ -261,22 +237,12 @@ _POLLUTED = failed(
 )
 
 
-def _other_labels(part: str, **labels: float | None) -> Finding:
-    said = [
-        f"{name} images {'do not count' if label is None else f'have label {label:g}'}"
-        for name, label in labels.items()
-    ]
-    return failed(
-        "other_labels",
-        f"the {part}'s update is that of a loss in which {' and '.join(said)}",
-        "in the discriminator's loss real images have label 1 and fake ones 0; the generator aims at label 1",
+def _labels_exchanged(part: str) -> Finding:
+    said = f"the {part}'s update is that of a loss with the labels 1 and 0 exchanged"
+    hint = (
+        "in the discriminator's loss real images have label 1 and fake ones 0; the generator aims at label 1"
     )
-
-
-def _sigmoid_twice(part: str) -> Finding:
-    said = f"the {part}'s loss was computed on probabilities: binary_cross_entropy_with_logits applies a "
-    said += "sigmoid itself, and a second one flattens its gradients"
-    return failed("sigmoid_twice", said, "give it the discriminator's outputs as they are")
+    return failed("other_labels", said, hint)
 
 
 def _rebuilt(name: str, weights: Tensor) -> Part:
@@ -285,8 +251,7 @@ def _rebuilt(name: str, weights: Tensor) -> Part:
     return part
 
 
-def _bce(logits: Tensor, label: float, squash: bool = False) -> Tensor:
-    logits = logits.sigmoid() if squash else logits
+def _bce(logits: Tensor, label: float) -> Tensor:
     return F.binary_cross_entropy_with_logits(logits, torch.full_like(logits, label))
 
 
@@ -299,37 +264,21 @@ def _gradient(loss: Tensor, part: nn.Module) -> Tensor:
 
 
 def _wrong_update(call: GanCall, truths: list[Truth], part: str) -> Iterator[Finding]:
-    """Name what is wrong with a network's update, from what is seen of its steps to what its numbers tell."""
-    applied, optimizer, update = call.applied[part], _opt(part), f"the {part}'s update"
-    if not call.steps_of(part):
-        said = f"{optimizer} never stepped: no gradient was applied to the weights of the {part}"
-        hint = f"call scaler.step({optimizer}) after the {part}'s backward pass"
-        yield failed("network_not_trained", said, hint)
-    if len(call.steps_of(part)) > 1:
-        hint = "train each network once per call: one backward pass for its loss, one scaler.step"
-        yield rules.steps.double_step(f"{optimizer} stepped", hint=hint)
+    """Name what is wrong with a network's update, or say by how much it is."""
+    applied, update = call.applied[part], f"the {part}'s update"
     for truth in truths:
         for made, cause in truth.suspects(part):
             if call.close(applied, made):
                 yield cause
-    for truth in truths:
         wanted = truth.wanted[part]
         factor = float(applied @ wanted / (wanted @ wanted))
         if call.close(applied, factor * wanted):
-            how = f"it is {factor:.4g} times that{_what_does_so(factor, part)}"
+            how = f"it is {factor:.4g} times that"
             yield rules.steps.wrong_update(update, how, _BOTH_LOSSES)
     wanted = truths[0].wanted[part]
     off, long = (applied - wanted).norm() / wanted.norm(), applied.norm() / wanted.norm()
     how = f"it is {long:.3g} times as long, and {off:.0%} off"
     yield rules.steps.wrong_update(update, how, _BOTH_LOSSES)
-
-
-def _what_does_so(factor: float, part: str) -> str:
-    if math.isclose(factor, BATCH, rel_tol=0.02):
-        return f', as reduction="sum" makes it with a batch of {BATCH}'
-    if part == "discriminator" and math.isclose(factor, 0.5, rel_tol=0.02):
-        return ", as the mean of its two terms makes it, where their sum is asked for"
-    return ""
 
 
 def _overflow(call: GanCall) -> Iterator[Finding]:
@@ -371,11 +320,8 @@ def _wrong_losses(call: GanCall, truths: list[Truth]) -> Iterator[Finding]:
 
 
 def _precision(call: GanCall) -> Iterator[Finding]:
-    """Find a network outside autocast or in another dtype, and a backward pass inside."""
     for each in call.forwards:
         network, ran = f"the {each['part']}", each["autocast"]
-        if each["weight_dtype"] != torch.float32:
-            yield rules.dtypes.half_parameters()
         if ran is None:
             yield rules.dtypes.no_autocast(network, dtype_name(call.dtype))
         elif ran != call.dtype:
@@ -383,8 +329,6 @@ def _precision(call: GanCall) -> Iterator[Finding]:
         # for the generator's loss the discriminator may be in evaluation mode
         if not each["training"] and (each["part"] == "generator" or _same(each["inputs"], call.real)):
             yield rules.dtypes.evaluation_mode(f"while the {each['part']} was trained")
-    if any(each["stale"] for each in call.forwards):
-        yield rules.dtypes.one_big_autocast("for each network's loss")
     if any(each["autocast"] for each in call.calls("backward")):
         yield rules.dtypes.backward_in_autocast(dtype_name(call.dtype))
 
@@ -392,11 +336,3 @@ def _precision(call: GanCall) -> Iterator[Finding]:
 def _same(seen: Tensor, given: Tensor) -> bool:
     """Whether inputs are the given ones, also after a cast to 16 bits."""
     return seen.shape == given.shape and torch.allclose(seen, given, rtol=0.02, atol=1e-6)
-
-
-def _inputs_cast(call: GanCall) -> Iterator[Finding]:
-    """Remark on noise or real images cast by hand; fake images come out of autocast in 16 bits by right."""
-    halved = [each["inputs"] for each in call.forwards if each["input_dtype"] in HALF_DTYPES]
-    for what, inputs in (("the noise was", call.noise), ("the real images were", call.real)):
-        if any(_same(each, inputs) for each in halved):
-            yield rules.dtypes.inputs_cast(what)

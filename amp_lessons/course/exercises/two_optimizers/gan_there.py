@@ -48,7 +48,7 @@ def train(step: Callable[..., Any], problem: dict[str, Any]) -> dict[str, Any]:
 
     ``problem`` has the ``weights`` of both, flat; ``batches``, pairs of real images and noise; the ``dtype``,
     and the ``scaler``'s arguments. What is told of each call is what there was before and after it, and what
-    it did; beside that, how the step spelled what is of one device, and what it has ``left`` changed.
+    it did; beside that, where the step asked for cuda, and what it has ``left`` changed.
     """
     log = Log()
     parts = [Part(name, log) for name in PARTS]
@@ -88,5 +88,4 @@ def train(step: Callable[..., Any], problem: dict[str, Any]) -> dict[str, Any]:
         "left": told["left"],
         "owners": {"discriminator": id(opt_d), "generator": id(opt_g), "scaler": id(scaler)},
         "cuda": sorted(log.cuda),
-        "old": sorted(log.old_spellings),
     }
