@@ -302,7 +302,10 @@ def _updates(run: Run) -> Iterator[Finding]:
     wrong: list[Window] = []
     for before, window in zip([None, *run.windows], run.windows, strict=False):
         yield from _backward_passes(window, before)
-        if window.overflowed or window.left_out or window.hidden:
+        ruined = (
+            window.poisoned and not window.after.isfinite().all()
+        )  # also by gradients that were kept aside
+        if window.overflowed or window.left_out or window.hidden or ruined:
             yield from overflow(window)
         elif not window.poisoned:  # at a low scale nothing overflows: a huge, finite update is right there
             yield from _update(window, wrong)

@@ -123,6 +123,17 @@ wrong(
     (BACKWARD, BACKWARD + "            count.append(1)\n"),
     (IF, "            if len(count) % accumulation_steps == 0 or i + 1 == len(data):\n"),
 )
+wrong(
+    "last_batch_decides",
+    "overflow_not_skipped",
+    "now inf or NaN",
+    (EPOCHS, "    sums = {p: torch.zeros_like(p) for p in model.parameters()}\n" + EPOCHS),
+    (BACKWARD, "            optimizer.zero_grad()\n" + BACKWARD + "            scaler.unscale_(optimizer)\n"),
+    (IF, "            for p in sums:\n                sums[p] += p.grad\n" + IF),
+    (UNSCALE, "                for p in sums:\n                    p.grad.copy_(sums[p])\n"),
+    (UPDATE, ""),
+    (ZERO, "                sums = {p: torch.zeros_like(p) for p in sums}\n            scaler.update()\n"),
+)
 
 right("left_to_the_step", (UNSCALE, ""))
 right(

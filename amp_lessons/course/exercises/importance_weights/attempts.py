@@ -36,6 +36,13 @@ wrong(
     "all but impossible",
     (RATIO, "(trainer - engine).clamp(-10, 10).exp()"),
 )
+wrong(
+    "masked_by_the_ratio",
+    "wrong_weights",
+    "found all but impossible",
+    (MASKED, "torch.where(weights.isfinite(), weights, 0.0)"),
+    (CAPPED, f"torch.where({RATIO}.isfinite(), {RATIO}, 0.0).clamp(max=cap)"),
+)
 wrong("not_capped", "wrong_weights", "where 2 was asked for; the cap is 2", (".clamp(max=cap)", ""))
 wrong("cap_of_two_always", "wrong_weights", "nearly certain", ("max=cap", "max=2.0"))
 wrong(

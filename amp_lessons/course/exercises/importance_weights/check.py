@@ -55,6 +55,8 @@ def cases() -> Iterator[TokensCase]:
         yield TokensCase(name, trainer.to(dtype), engine.to(dtype), 20.0)
         yield _drawn("tokens of probabilities below 1e-60", 4, dtype, size=150.0)
     yield _drawn("tokens that the trainer finds all but impossible", 9, torch.float32, shift=-13.0)
+    name = "tokens that the engine found all but impossible"  # their ratio is beyond fp32's range
+    yield _drawn(name, 10, torch.float32, size=98.0, shift=95.0)
     yield _drawn("ordinary tokens, a cap of 5", 5, torch.float32, shift=1.0, cap=5.0)
     yield _drawn("a single text", 6, torch.float32, shape=(40,))
     case = _drawn("tokens without a probability", 7, torch.float32)
