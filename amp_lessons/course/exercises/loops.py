@@ -425,7 +425,7 @@ def overflow(window: Window) -> Iterator[Finding]:
     thrown = any(
         window.entries[i].called("zero_grad") and any(e.begun for e in window.entries[:i]) for i in lost
     )
-    if thrown and window.moved:
+    if thrown and window.moved and window.after.isfinite().all():
         what = "a batch had a loss that was not finite, and the step was made without those before it"
         yield _window_cleared(what)
     if window.hidden:
@@ -511,15 +511,15 @@ def _clipping(window: Window) -> Iterator[Finding]:
                 "clipped_piecewise",
                 "the direction of the gradient was changed, which clipping leaves as it is where it acts on "
                 "all parameters together" + ", and on the sum of a window's batches" * (window.size > 1),
-                "clip all parameters together by their total norm: "
+                "clip all parameters together by their total norm, once per update, after unscale_: "
                 "torch.nn.utils.clip_grad_norm_(model.parameters(), max_norm)",
             )
         return
     asked = [f"one of norm {clip.norm:.4g} to {clip.limit:.4g}" for clip in clips]
     told = f"was called to clip {', then '.join(asked)}" if asked else "was not called for this update"
-    true = norm, norm * window.begun
+    true = norm, norm * window.size, norm * window.begun
     if any(clip.norm and not any(near(clip.norm, each) for each in true) for clip in clips[:1]):
-        told += ", by another norm than the second, or of some gradients only"
+        told += ", by another norm than the 2-norm, or of some gradients only"
     unclipped = near(found, norm) and norm > limit
     yield failed(
         "not_clipped" if unclipped else "wrong_max_norm",
@@ -551,9 +551,9 @@ def _accumulation(window: Window) -> Iterator[Finding]:
     if begun and max(begun) > 1.01 * min(begun):
         yield failed(
             "loss_divided_unevenly",
-            "the batches of one window were weighted differently: their losses were divided by different "
-            "numbers",
-            "divide every loss by accumulation_steps, not by a count that grows within the window",
+            f"the backward passes of one window began with {min(begun):.6g} and with {max(begun):.6g}: the "
+            "sum is to hold each loss by the same scale and divisor",
+            "scale every loss, and divide it by accumulation_steps, not by a count that grows",
         )
     if near(window.factor, window.size):
         said = f"the update is {window.size} times too large: the losses of the window were added up, not "

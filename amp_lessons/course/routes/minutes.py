@@ -1,9 +1,9 @@
 """How many minutes each section of a lesson takes, by one rule for all lessons: computed, not measured.
 
 An exercise takes what its card says, a mock interview or a code round what it is set to, a round of system
-design 25 minutes. The rest is what a reader needs: 180 words a minute, 40 seconds for six lines of code, and
-a minute for each question and each view. Readers in trials needed a fifth more than that, so it is multiplied
-by 1.2.
+design 25 minutes. The rest is what a reader needs: 180 words a minute, 40 seconds for 300
+characters of code, and a minute for each question and each view. Readers in trials needed a fifth more than
+that, so it is multiplied by 1.2.
 
 ``python -m amp_lessons.course.routes.minutes 03`` prints the sections of a lesson with their minutes.
 """
@@ -118,9 +118,9 @@ def _weight(cell: Cell) -> float:
         return word_count(text) / 180
     if cell["id"].endswith(_UNTIMED):
         return 0.0
-    lines = sum(bool(line.strip()) for line in text.splitlines())
+    characters = sum(len(line.strip()) for line in text.splitlines())
     longest = max((_VIEWS.get(name, 1) for name in re.findall(r"views\.(\w+)", text)), default=0)
-    return lines * 40 / 6 / 60 + max(_questions_stored(cell), longest)
+    return characters * 40 / 300 / 60 + max(_questions_stored(cell), longest)
 
 
 def word_count(markdown: str) -> int:

@@ -45,7 +45,7 @@ wrong("loss_not_divided", "loss_not_divided", "3 times too large", ("loss / accu
 wrong(
     "divided_by_position",
     "loss_divided_unevenly",
-    "different numbers",
+    "same scale and divisor",
     ("loss / accumulation_steps", "loss / (i % accumulation_steps + 1)"),
 )
 wrong("divided_twice", "loss_rescaled", "0.33", ("loss / accumulation_steps", "loss / accumulation_steps**2"))

@@ -71,9 +71,11 @@ def _of_one_rank(run: Run) -> Iterator[Finding]:
     yield from loops.not_scaled(run, most=max(run.problem.batch_sizes))
     epochs, batches = run.problem.epochs, len(run.problem.batch_sizes)
     if run.order != list(range(batches)) * epochs:
-        said = f"a rank computed {len(run.seen)} losses in {epochs} epochs of {batches} batches, or took the "
+        said = "a rank took the batches in another order than its loader's"
+        if len(run.seen) != epochs * batches:
+            said = f"a rank trained on {len(run.seen)} batches, in {epochs} epochs of {batches}"
         hint = "go through the loader once per epoch, on every rank; the last window may be shorter"
-        yield failed("other_batches", f"{said}batches in another order than its loader's", hint)
+        yield failed("other_batches", said, hint)
 
 
 # --- mistakes that show only beside the other rank
@@ -127,8 +129,10 @@ def _reductions(run: Run) -> Iterator[Finding]:
     sent = sum(elements for _, elements in large) / run.start.numel()
     if sent >= len(run.windows) + 1:
         said = f"as many numbers as there are gradients were sent {sent:.3g} times for {len(run.windows)} "
-        hint = "with ddp.no_sync(): belongs around forward, which tells DDP whether to send, and backward of "
-        hint += "all batches of a window but the last"
+        hint = (
+            "send once per window, with its last batch; with DDP, ddp.no_sync(): around forward and backward "
+        )
+        hint += "of all others keeps it from sending"
         yield failed("reduced_every_batch", f"{said}steps: the network carries more than it needs", hint)
 
 

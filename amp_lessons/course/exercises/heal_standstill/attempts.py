@@ -68,7 +68,7 @@ wrong(
 wrong(
     "by_another_norm",
     "not_clipped",
-    "by another norm than the second",
+    "by another norm than the 2-norm",
     (CLIP, CLIP.replace("max_norm)", "max_norm, norm_type=float('inf'))")),
 )
 wrong(

@@ -28,7 +28,7 @@ def misplaced(amax: float, scale: float, element: FloatFormat, what: str) -> Fin
 
 _SPREAD = (
     "let inf and NaN spread: the largest magnitude is then inf or NaN, and so is the scale; whoever leaves "
-    "them out must not clamp them either"
+    "them out writes NaN where they were"
 )
 
 

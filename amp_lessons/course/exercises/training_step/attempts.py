@@ -78,7 +78,10 @@ wrong(
 wrong("scale_never_lowered", "scale_not_halved", "half of", ("scale / 2", "scale"))
 wrong("scale_doubled", "scale_moved", "finite", (LAST, "    return loss.item(), scale * 2\n"))
 wrong(
-    "scaled_loss_returned", "loss_scaled", "loss_fn gave", (LAST, "    return (loss * scale).item(), scale\n")
+    "scaled_loss_returned",
+    "loss_scaled",
+    "and the loss is",
+    (LAST, "    return (loss * scale).item(), scale\n"),
 )
 wrong("upwards", "step_elsewhere", "a plain step", (MOVE, "        weight += lr * gradient\n"))
 wrong(

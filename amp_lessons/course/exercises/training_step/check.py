@@ -100,7 +100,7 @@ def _require_step(made: _Made, case: Case, weights: list[Tensor], batch: Any) ->
         hint = "weight -= lr * gradient, in fp32: there the scaled loss's gradient is divided by the scale"
         bed.reject("step_elsewhere", said, hint)
     if not math.isclose(loss, float(true_loss), rel_tol=_WITHIN):
-        said = f"the loss returned is {loss:.6g}, and loss_fn gave {float(true_loss):.6g}"
+        said = f"the loss returned is {loss:.6g}, and the loss is {float(true_loss):.6g}"
         bed.reject("loss_scaled", said, "the scale goes into backward, not into what is returned")
 
 
