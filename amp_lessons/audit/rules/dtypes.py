@@ -274,8 +274,8 @@ def nan_hidden(what: str) -> Worded:
 @mistake("parameters were left without requires_grad", unseen="an audit gives it by another code")
 def parameters_frozen(when: str, which: str, hint: str) -> Worded:
     return (
-        f"{when}, {which} had requires_grad=False: training would not change them any more, and where "
-        "nothing else needs a gradient backward raises",
+        f"{when}, {which} had requires_grad=False: as long as they have, training does not change them, and "
+        "where nothing else needs a gradient backward raises",
         hint,
     )
 
