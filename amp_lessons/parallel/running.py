@@ -190,7 +190,7 @@ def _cells() -> dict[str, str]:
 
 _SHOWN = 2000  # characters of what a rank printed, its end
 _TRACES = 4  # ranks whose place is shown
-_OURS = tuple(os.path.join("amp_lessons", *each) for each in (("parallel", "rank.py"), ("_base", "worker")))
+_OURS = "amp_lessons/parallel/rank.py", "amp_lessons/_base/worker/"
 _WAITING = os.path.join("torch", "distributed")
 
 

@@ -131,8 +131,11 @@ class Host(Connection):
 
     @property
     def lives(self) -> bool:
-        """Whether it can still be asked, by this process."""
-        return self._owner == os.getpid() and self.process.poll() is None
+        """Whether this process can still ask it, and will be answered: one that idled has not just ended."""
+        with contextlib.suppress(HostEndedError):
+            here = self._owner == os.getpid() and self.process.poll() is None
+            return here and (not self._ready or self.ask("end") == [])
+        return False
 
     def close(self) -> None:
         """End it; what it has forked ends with it."""
