@@ -10,6 +10,7 @@ import os
 import pickle
 import random
 import sys
+import tempfile
 import traceback
 from datetime import timedelta
 from typing import Any
@@ -20,7 +21,7 @@ import torch.distributed as dist
 
 _LOOPBACK = "lo0" if sys.platform == "darwin" else "lo"
 _FOR_EVER = timedelta(days=2)  # the limit of whoever waits for ranks comes first
-_store: list[dist.TCPStore] = []
+_store: list[dist.FileStore] = []
 
 
 def warm_up() -> None:
@@ -45,30 +46,35 @@ def settle(here: dict[str, Any], threads: int) -> None:
     torch.set_num_threads(threads)
 
 
-def enter(rank: int, world_size: int) -> int:
-    """Become a rank: set the variables that torchrun would set; return the port where rank 0 is met."""
+def enter(rank: int, world_size: int, meet_at: str) -> str:
+    """Become a rank: set the variables that torchrun would set; return the path of the file to meet at.
+
+    Nobody has to remove it: it is in the memory of rank 0, the first to enter. A ``TCPStore`` would ask a
+    name server who each of its clients is, and wait for seconds where none answers.
+    """
     os.environ.update(RANK=f"{rank}", LOCAL_RANK=f"{rank}")
     os.environ.update(WORLD_SIZE=f"{world_size}", LOCAL_WORLD_SIZE=f"{world_size}")
     os.environ.setdefault("GLOO_SOCKET_IFNAME", _LOOPBACK)  # no name server, no firewall in the way
-    if rank == 0:
-        _store.append(dist.TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False))
-    return _store[0].port if _store else 0
+    if not meet_at and hasattr(os, "memfd_create"):
+        meet_at = f"/proc/{os.getpid()}/fd/{os.memfd_create('ranks')}"
+    meet_at = meet_at or tempfile.mkstemp(prefix="amp-lessons-ranks-")[1]
+    _store.append(dist.FileStore(meet_at, world_size))
+    return meet_at
 
 
-def join(port: int) -> None:
-    """Join the others, who meet rank 0 at this port."""
-    rank, world_size = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
-    store = _store[0] if _store else dist.TCPStore("127.0.0.1", port)
+def join() -> None:
+    """Join the others, once all have entered."""
+    rank, world_size, store = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"]), _store[0]
     dist.init_process_group("gloo", store=store, rank=rank, world_size=world_size, timeout=_FOR_EVER)
     store.set(f"joined{rank}", "")
     store.wait([f"joined{each}" for each in range(world_size)])  # who left earlier would keep others out
 
 
-def be(port: int, payload: bytes) -> dict[str, Any]:
+def be(payload: bytes) -> dict[str, Any]:
     """Join the others and call the function; return its result, pickled, or what went wrong."""
     try:
         fn, args = pickle.loads(payload)
-        join(port)
+        join()
         result = fn(*args)
     except BaseException as error:
         return {"raised": _describe(error)}

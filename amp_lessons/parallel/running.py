@@ -142,7 +142,7 @@ def _answers(workers: list[Worker], payload: bytes, threads: int) -> dict[Worker
     """Start the ranks and let them call the function; after a failure the others may not go on for long."""
     here = {"environment": dict(os.environ), "folder": os.getcwd(), "path": list(sys.path)}
     here |= {"arguments": list(sys.argv), "cells": _cells()}
-    answers, port = dict[Worker, Any](), 0
+    answers, meet_at = dict[Worker, Any](), ""
     for worker in workers:
         worker.__enter__()
     for worker, failure in call_together(workers, f"{_THERE}:settle", here, threads):
@@ -150,10 +150,10 @@ def _answers(workers: list[Worker], payload: bytes, threads: int) -> dict[Worker
             return {worker: failure}
     for rank, worker in enumerate(workers):
         try:
-            port = worker.call(f"{_THERE}:enter", rank, len(workers)) or port
+            meet_at = worker.call(f"{_THERE}:enter", rank, len(workers), meet_at)
         except (Raised, Ended) as failure:
             return {worker: failure}
-    for worker, answer in call_together(workers, f"{_THERE}:be", port, payload):
+    for worker, answer in call_together(workers, f"{_THERE}:be", payload):
         answers[worker] = answer
         if _has_failed(answer):
             for each in workers:

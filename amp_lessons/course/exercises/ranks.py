@@ -20,12 +20,12 @@ def run(worker: Worker, there: str, *args: Any) -> list[dict[str, Any]]:
     which are lost without it, comes before them. Rejects ranks that end, or wait for each other for ever.
     """
     limits = Limits(min(_MOST_S, worker.limits.cpu_s), worker.limits.memory)
-    port, ends = 0, dict[int, Any]()
+    meet_at, ends = "", dict[int, Any]()
     with worker.another(limits) as second:
         workers = worker, second
         for rank, each in enumerate(workers):
-            port = each.call("amp_lessons.parallel.rank:enter", rank, RANKS) or port
-        for each, answer in call_together(workers, f"{_THERE}:be", bed.Handle(0), port, there, list(args)):
+            meet_at = each.call("amp_lessons.parallel.rank:enter", rank, RANKS, meet_at)
+        for each, answer in call_together(workers, f"{_THERE}:be", bed.Handle(0), there, list(args)):
             ends[workers.index(each)] = answer
     worker.printed, worker.characters = worker.printed + second.printed, worker.characters + second.characters
     if ended := [each for each in ends.values() if isinstance(each, Ended)]:

@@ -15,14 +15,14 @@ from amp_lessons.parallel.rank import join
 _left_at: list[float] = []
 
 
-def be(function: Callable[..., Any], port: int, there: str, args: list[Any]) -> dict[str, Any]:
+def be(function: Callable[..., Any], there: str, args: list[Any]) -> dict[str, Any]:
     """Be one of the ranks; return what ``there``, "module:function", returns, given the function and more.
 
     ``left`` says when the rank left the others, None where it did not.
     """
     # PyTorch 2.13 gave the collectives on one tensor new names, which no earlier one has
     warnings.filterwarnings("ignore", r".torch\.distributed\.\w+_tensor. is deprecated", FutureWarning)
-    join(port)
+    join()
     module, _, name = there.partition(":")
     told = getattr(importlib.import_module(module), name)(function, *args)
     return {"told": told, "left": _left_at[0] if _left_at else None}
