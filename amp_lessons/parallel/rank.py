@@ -49,8 +49,9 @@ def settle(here: dict[str, Any], threads: int) -> None:
 def enter(rank: int, world_size: int, meet_at: str) -> str:
     """Become a rank: set the variables that torchrun would set; return the path of the file to meet at.
 
-    Nobody has to remove it: it is in the memory of rank 0, the first to enter. A ``TCPStore`` would ask a
-    name server who each of its clients is, and wait for seconds where none answers.
+    On Linux nobody has to remove it: it is in the memory of rank 0, the first to enter; elsewhere a few bytes
+    stay in the temporary folder. A ``TCPStore`` would ask a name server who each of its clients is, and wait
+    for seconds where none answers.
     """
     os.environ.update(RANK=f"{rank}", LOCAL_RANK=f"{rank}")
     os.environ.update(WORLD_SIZE=f"{world_size}", LOCAL_WORLD_SIZE=f"{world_size}")
