@@ -1,7 +1,7 @@
 """Several processes from a notebook; what they send, what they hold, and what rounding does on the way.
 
 - ``running``: ``run``, a function on several gloo processes, and what went wrong on which of them;
-  ``launcher``, ``host`` and ``rank`` are the three processes' sides of it, ``job`` is what travels.
+  ``rank`` is what runs there, in workers as checks have them (``_base.worker``).
 - ``reductions``: sums over ranks, simulated hop by hop, and where PyTorch and NCCL divide a mean.
 - ``growing``: how wrong a mean gets with more ranks, and on which way one element is added up.
 - ``traffic``: what a step of DDP, FSDP2 or tensor parallelism sends, asked of PyTorch's own engines in a

@@ -12,7 +12,6 @@ from .installed import DefaultReduceDtype as DefaultReduceDtype
 from .installed import GlooFacts as GlooFacts
 from .installed import default_reduce_dtype as default_reduce_dtype
 from .installed import gloo_facts as gloo_facts
-from .launcher import stop as stop
 from .memory import CONVENTIONS as CONVENTIONS
 from .memory import STAGES as STAGES
 from .memory import Convention as Convention
@@ -30,5 +29,6 @@ from .running import RankError as RankError
 from .running import RankTimeoutError as RankTimeoutError
 from .running import Results as Results
 from .running import run as run
+from .running import stop as stop
 from .traffic import STRATEGIES as STRATEGIES
 from .traffic import communication as communication

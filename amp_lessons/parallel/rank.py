@@ -1,124 +1,89 @@
-"""The work of a rank: make itself at home, join the others, call the function, report.
+"""The work of a rank: settle where the function was written, join the others, call it, report.
 
-It runs in a process that the host has just forked, and never returns to the host's own code.
+It runs in a worker, which stays until it is ended: a rank that left would break the others' collectives.
 """
 
 from __future__ import annotations
 
-import contextlib
-import ctypes
-import faulthandler
 import linecache
 import os
 import pickle
 import random
-import signal
-import struct
 import sys
-import threading
+import tempfile
 import traceback
 from datetime import timedelta
-from typing import Any, NoReturn
+from typing import Any
 
 import cloudpickle
 import torch
 import torch.distributed as dist
 
-from amp_lessons.parallel.job import Job
-
-RETURNED, RAISED = b"+", b"-"
-ASK_WHERE = signal.SIGUSR1  # answered with a traceback, even by a rank that hangs in C
-_PR_SET_PDEATHSIG = 1
-_AFTER_THE_HOST_S = 60  # the host's limit comes first: it can say what every rank was doing
 _LOOPBACK = "lo0" if sys.platform == "darwin" else "lo"
+_FOR_EVER = timedelta(days=2)  # the limit of whoever waits for ranks comes first
+_store: list[dist.FileStore] = []
 
 
-def be_rank(job: Job, rank: int, host: int, report: int, output: int) -> NoReturn:
-    """Run ``job`` as rank ``rank`` in this process, and never return.
+def warm_up() -> None:
+    """Import what training on several ranks needs: each rank would take seconds for it, on its own."""
+    import torch.distributed.fsdp
+    import torch.distributed.tensor.parallel
 
-    ``host`` is the host's process id, ``report`` and ``output`` are the descriptors of the pipes to it.
-    """
-    try:
-        _end_with(host)
-        _redirect_output(output, report)
-        message = _message(job, rank)
-        with contextlib.suppress(Exception):
-            sys.stdout.flush()
-            sys.stderr.flush()
-        _send(report, message)
-        # It stays until the host ends it: a rank that left would break a collective that others are in.
-        while True:
-            signal.pause()
-    finally:
-        os._exit(70)
+    torch.optim.SGD([torch.nn.Parameter(torch.zeros(1))], lr=0.1)  # the first one imports torch._dynamo
 
 
-def _end_with(host: int) -> None:
-    """Let this process end when its host does, whatever ends it."""
-    os.setsid()  # so that what it starts can be ended together with it
-    if sys.platform.startswith("linux"):
-        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
-    else:
-        threading.Thread(target=_watch, args=(host,), daemon=True).start()
-    if os.getppid() != host:
-        os._exit(70)
-
-
-def _watch(host: int) -> None:
-    while os.getppid() == host:
-        threading.Event().wait(0.5)
-    os._exit(70)
-
-
-def _redirect_output(output: int, report: int) -> None:
-    """Redirect both standard streams to ``output``, C code's too; the stack of a crash goes to ``report``."""
-    nothing = os.open(os.devnull, os.O_RDONLY)
-    for source, target in ((nothing, 0), (output, 1), (output, 2)):
-        os.dup2(source, target)
-    for stream in (sys.stdout, sys.stderr):
-        stream.reconfigure(line_buffering=True)  # type: ignore[union-attr]  # what is lost at a kill is a line
-    faulthandler.enable(report, all_threads=False)
-    faulthandler.register(ASK_WHERE, report, all_threads=False)
-
-
-def _message(job: Job, rank: int) -> bytes:
-    """Return the report: the result, pickled, or what went wrong."""
-    try:
-        _restore_surroundings(job, rank)
-        fn, args = pickle.loads(job.payload)
-        _join(job, rank)
-        result = fn(*args)
-    except BaseException as error:
-        return RAISED + _describe(error).encode("utf-8", "replace")
-    try:
-        return RETURNED + cloudpickle.dumps(result)
-    except BaseException as error:
-        kind = type(result).__name__
-        why = _describe(error).removeprefix("raised ")
-        return RAISED + f"returned a {kind}, which cannot be pickled: {why}".encode("utf-8", "replace")
-
-
-def _restore_surroundings(job: Job, rank: int) -> None:
-    """Restore the notebook's environment, folder and path, and set the variables that torchrun would set."""
+def settle(here: dict[str, Any], threads: int) -> None:
+    """Take over the surroundings in which a function was written."""
     os.environ.clear()
-    os.environ.update(job.environment)
-    os.environ.update(RANK=str(rank), LOCAL_RANK=str(rank))
-    os.environ.update(WORLD_SIZE=str(job.world_size), LOCAL_WORLD_SIZE=str(job.world_size))
-    os.environ.setdefault("GLOO_SOCKET_IFNAME", _LOOPBACK)  # no name server, no firewall in the way
-    os.chdir(job.working_folder)
-    sys.path[:], sys.argv[:] = job.path, job.arguments
-    for name, lines in job.cells.items():
-        linecache.cache[name] = (sum(map(len, lines)), None, lines, name)
+    os.environ.update(here["environment"])
+    os.chdir(here["folder"])
+    sys.path[:], sys.argv[:] = here["path"], here["arguments"]
+    for name, text in here["cells"].items():
+        linecache.cache[name] = len(text), None, text.splitlines(True), name
     random.seed()  # else all ranks of all runs would draw what the host would have drawn
     if "numpy" in sys.modules:
         sys.modules["numpy"].random.seed()
-    torch.set_num_threads(job.threads_per_rank)
+    torch.set_num_threads(threads)
 
 
-def _join(job: Job, rank: int) -> None:
-    store = dist.FileStore(os.path.join(job.folder, "store"), job.world_size)
-    limit = timedelta(seconds=job.timeout_s + _AFTER_THE_HOST_S)
-    dist.init_process_group("gloo", store=store, rank=rank, world_size=job.world_size, timeout=limit)
+def enter(rank: int, world_size: int, meet_at: str) -> str:
+    """Become a rank: set the variables that torchrun would set; return the path of the file to meet at.
+
+    On Linux nobody has to remove it: it is in the memory of rank 0, the first to enter; elsewhere a few bytes
+    stay in the temporary folder. A ``TCPStore`` would ask a name server who each of its clients is, and wait
+    for seconds where none answers.
+    """
+    os.environ.update(RANK=f"{rank}", LOCAL_RANK=f"{rank}")
+    os.environ.update(WORLD_SIZE=f"{world_size}", LOCAL_WORLD_SIZE=f"{world_size}")
+    os.environ.setdefault("GLOO_SOCKET_IFNAME", _LOOPBACK)  # no name server, no firewall in the way
+    if not meet_at and hasattr(os, "memfd_create"):
+        meet_at = f"/proc/{os.getpid()}/fd/{os.memfd_create('ranks')}"
+    meet_at = meet_at or tempfile.mkstemp(prefix="amp-lessons-ranks-")[1]
+    _store.append(dist.FileStore(meet_at, world_size))
+    return meet_at
+
+
+def join() -> None:
+    """Join the others, once all have entered."""
+    rank, world_size, store = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"]), _store[0]
+    dist.init_process_group("gloo", store=store, rank=rank, world_size=world_size, timeout=_FOR_EVER)
+    store.set(f"joined{rank}", "")
+    store.wait([f"joined{each}" for each in range(world_size)])  # who left earlier would keep others out
+
+
+def be(payload: bytes) -> dict[str, Any]:
+    """Join the others and call the function; return its result, pickled, or what went wrong."""
+    try:
+        fn, args = pickle.loads(payload)
+        join()
+        result = fn(*args)
+    except BaseException as error:
+        return {"raised": _describe(error)}
+    try:
+        return {"returned": cloudpickle.dumps(result)}
+    except BaseException as error:
+        why = _describe(error).removeprefix("raised ")
+        return {"raised": f"returned a {type(result).__name__}, which cannot be pickled: {why}"}
 
 
 def _describe(error: BaseException) -> str:
@@ -133,9 +98,3 @@ def _describe(error: BaseException) -> str:
     except BaseException:  # one of the author's own, which cannot put itself into words
         return f"raised {name}\n"
     return f"raised {name}{': ' * bool(first)}{first}\n{lines}"
-
-
-def _send(report: int, message: bytes) -> None:
-    remaining: Any = memoryview(struct.pack("!Q", len(message)) + message)
-    while remaining:
-        remaining = remaining[os.write(report, remaining) :]

@@ -2,24 +2,29 @@
 
 from __future__ import annotations
 
-import importlib
-import io
+import contextlib
+import linecache
+import math
 import os
 import pickle
 import signal
+import sys
+import threading
 import traceback
 from collections.abc import Callable, Sequence
-from types import ModuleType
-from typing import Any, TypeVar
-
-import cloudpickle
+from dataclasses import dataclass
+from typing import Any, Literal, TypeVar
 
 from amp_lessons._base.arguments import require_callable, require_number, require_whole
-from amp_lessons.parallel import launcher
-from amp_lessons.parallel.job import Ending
+from amp_lessons._base.worker.client import Ended, Limits, Raised, Worker, call_together, end, pickled
+from amp_lessons._base.worker.host import SAFE_TO_FORK, HostEndedError, close, host
 
 T = TypeVar("T")
+Kind = Literal["returned", "raised", "died", "running", "stopped"]
 
+_THERE = "amp_lessons.parallel.rank"  # imported by the ranks' host, not here
+_IDLE_S = 60.0  # so long the host waits for the next run: a reader's pause, not a reader's lunch
+_OTHERS_MAY_END_S = 0.3  # after the first failure: what comes in this time is told too
 _MOST_RANKS = 64  # each is a process, with connections to all others
 
 
@@ -58,7 +63,7 @@ def run(
     threads = require_whole(threads_per_rank, "threads_per_rank")
     if not hasattr(os, "fork"):
         raise NotImplementedError("parallel.run needs Linux or macOS; on Windows, run the course in WSL")
-    endings = launcher.carry_out(_pickle(fn, args), world_size, limit, threads)
+    endings = _carry_out(_pickle(fn, args), world_size, limit, threads)
     error = failure(endings, limit)
     if error is not None:
         raise error
@@ -70,7 +75,7 @@ def run(
 
 def _unpickle(rank: int, ending: Ending, printed: tuple[str, ...]) -> Any:
     try:
-        return pickle.loads(ending.body)
+        return pickle.loads(ending.result)
     except Exception as error:
         said = f"rank {rank} of {len(printed)} returned what cannot be unpickled here: {error!r}"
         raise RankError(said, rank, traceback.format_exc(), printed) from error
@@ -78,9 +83,7 @@ def _unpickle(rank: int, ending: Ending, printed: tuple[str, ...]) -> Any:
 
 def _pickle(fn: Callable[..., Any], args: tuple[Any, ...]) -> bytes:
     try:
-        written = io.BytesIO()
-        _Pickler(written).dump((fn, args))
-        return written.getvalue()
+        return pickled((fn, args))
     except Exception as error:
         name = getattr(fn, "__name__", type(fn).__name__)
         raise TypeError(
@@ -89,20 +92,105 @@ def _pickle(fn: Callable[..., Any], args: tuple[Any, ...]) -> bytes:
         ) from error
 
 
-class _Pickler(cloudpickle.CloudPickler):
-    """Names modules of a class of their own, as those that load lazily are, like any other module."""
+# --- the ranks: workers of one host, that is kept for the next run
 
-    def reducer_override(self, obj: Any) -> Any:
-        if isinstance(obj, ModuleType) and type(obj) is not ModuleType:
-            return importlib.import_module, (obj.__name__,)
-        return super().reducer_override(obj)
+
+@dataclass(frozen=True)
+class Ending:
+    """The end of one rank: its pickled ``result``, or a ``text`` of what it raised or where it was.
+
+    ``status`` is the exit code, negative for a signal.
+    """
+
+    kind: Kind
+    printed: str
+    text: str = ""
+    result: bytes = b""
+    status: int = 0
+
+
+_one_at_a_time = threading.Lock()
+
+
+def stop() -> None:
+    """End the process that waits for the next ``run``; a later ``run`` starts another, in seconds."""
+    with _one_at_a_time:
+        close((_THERE,))
+
+
+def _carry_out(payload: bytes, world_size: int, timeout_s: float, threads: int) -> list[Ending]:
+    """Run a pickled function and its arguments on ``world_size`` ranks; return how each of them ended.
+
+    Whatever ends this early, the user's interrupt as well, ends the ranks and their host.
+    """
+    limits = Limits(cpu_s=math.inf, memory=math.inf, answer=math.inf, clock_s=timeout_s)
+    with _one_at_a_time:
+        hosts = host((_THERE,), idle_s=_IDLE_S, environment=SAFE_TO_FORK)
+        workers = [Worker(hosts, {}, limits) for _ in range(world_size)]
+        try:
+            answers = _answers(workers, payload, threads)
+            end(workers)
+        except BaseException:
+            close((_THERE,))
+            with contextlib.suppress(HostEndedError):
+                end(workers)
+            raise
+    return [_ending(answers, each) for each in workers]
+
+
+def _answers(workers: list[Worker], payload: bytes, threads: int) -> dict[Worker, Any]:
+    """Start the ranks and let them call the function; after a failure the others may not go on for long."""
+    here = {"environment": dict(os.environ), "folder": os.getcwd(), "path": list(sys.path)}
+    here |= {"arguments": list(sys.argv), "cells": _cells()}
+    answers, meet_at = dict[Worker, Any](), ""
+    for worker in workers:
+        worker.__enter__()
+    for worker, failure in call_together(workers, f"{_THERE}:settle", here, threads):
+        if failure is not None:
+            return {worker: failure}
+    for rank, worker in enumerate(workers):
+        try:
+            meet_at = worker.call(f"{_THERE}:enter", rank, len(workers), meet_at)
+        except (Raised, Ended) as failure:
+            return {worker: failure}
+    for worker, answer in call_together(workers, f"{_THERE}:be", payload):
+        answers[worker] = answer
+        if _has_failed(answer):
+            for each in workers:
+                each.hurry(_OTHERS_MAY_END_S)
+    return answers
+
+
+def _has_failed(answer: Any) -> bool:
+    """Whether a rank has raised or died, and was not ended because time was over."""
+    if isinstance(answer, Ended):
+        return answer.how != "time"
+    return isinstance(answer, Raised) or "raised" in answer
+
+
+def _ending(answers: dict[Worker, Any], worker: Worker) -> Ending:
+    answer = answers.get(worker, Ended("time", ""))
+    if isinstance(answer, Raised):
+        answer = {"raised": f"raised {answer}"}
+    if not isinstance(answer, Ended):
+        kind: Kind = "raised" if "raised" in answer else "returned"
+        return Ending(kind, worker.text, answer.get("raised", ""), answer.get("returned", b""))
+    late: Kind = "stopped" if any(map(_has_failed, answers.values())) else "running"
+    kind = "died" if _has_failed(answer) else late
+    return Ending(kind, worker.text, answer.where, status=answer.status)
+
+
+def _cells() -> dict[str, str]:
+    """Return the source of what is in no file, a notebook's cells: tracebacks of ranks are to show it."""
+    entries = [(name, entry) for name, entry in linecache.cache.items() if len(entry) == 4]
+    return {name: "".join(entry[2]) for name, entry in entries if not os.path.exists(name)}
 
 
 # --- what went wrong on which rank, in words
 
 _SHOWN = 2000  # characters of what a rank printed, its end
 _TRACES = 4  # ranks whose place is shown
-_OURS = os.path.join("amp_lessons", "parallel", "rank.py")
+_OURS = "amp_lessons/parallel/rank.py", "amp_lessons/_base/worker/"
 _WAITING = os.path.join("torch", "distributed")
 
 
@@ -155,24 +243,23 @@ def _what(ending: Ending, timeout_s: float) -> str:
     if ending.kind == "running":
         return f"was still running after {timeout_s:g} s"
     if ending.kind == "raised":
-        return _text(ending).partition("\n")[0]
+        return ending.text.partition("\n")[0]
+    if ending.status == -signal.SIGXCPU:
+        return "closed or garbled its connection before it returned anything"
     if ending.status >= 0:
         return f"ended with exit code {ending.status} before it returned anything"
     name = signal.Signals(-ending.status).name
     return f"was ended by {name} before it returned anything{' (is memory short?)' * (name == 'SIGKILL')}"
 
 
-def _text(ending: Ending) -> str:
-    return ending.body.decode("utf-8", "replace")
-
-
 def _trace(ending: Ending) -> str:
     """Return the traceback, without the frames that every rank has below the function it runs."""
-    text = _text(ending).partition("\n")[2] if ending.kind == "raised" else _text(ending)
-    lines = text.strip().splitlines()
     if ending.kind == "raised":
-        return "\n".join(lines)
-    ours = next((number for number, line in enumerate(lines) if _OURS in line), len(lines))
+        return ending.text.partition("\n")[2].strip()
+    lines = ending.text.strip().splitlines()
+    ours = next(
+        (number for number, line in enumerate(lines) if any(each in line for each in _OURS)), len(lines)
+    )
     return "\n".join(lines[:ours])
 
 

@@ -129,7 +129,7 @@ def test_what_is_no_message_is_refused(garbled):
 
 def test_a_message_that_is_too_long_is_not_read():
     with pytest.raises(GarbledError, match="too long"):
-        plain.size(struct.pack("!QQ", 2**40, 2**40))
+        plain.size(struct.pack("!QQ", 2**20, 2**20), most=2**20)
 
 
 # --- answers
@@ -195,16 +195,17 @@ def test_whatever_it_does_it_ends_and_the_next_one_is_served(own_host, body, how
 def test_a_loop_says_where_it_is(own_host):
     with pytest.raises(Ended) as ended:
         answer(own_host, "print('File \"mine\", line 7')\nwhile True:\n    pass")
-    assert '"<submission>", line' in ended.value.where.splitlines()[0]
+    assert '"<submission>", line' in ended.value.where.splitlines()[1]
 
 
 def test_what_is_printed_is_kept_in_part(own_host):
-    source = "def attempt():\n    for _ in range(10**5): print('word')\n    return 2"
+    source = "def attempt():\n    for n in range(10**5): print(f'{n:04}')\n    return 2"
     with Worker(own_host, {"source": source, "names": ["attempt"]}) as worker:
         assert worker.call(Handle(0)) == 2
-    assert worker.characters == 5 * 10**5
-    assert len(worker.printed) <= 8000
-    assert "File" not in worker.text
+    assert worker.text.startswith("0000\n0001\n")
+    assert worker.text.endswith("99998\n99999\n")
+    assert f"\n… {worker.characters - 16_000:,} bytes left out …\n" in worker.text
+    assert len(worker.text) < 17_000
 
 
 def test_memory_is_limited(own_host):
@@ -247,14 +248,19 @@ def test_a_host_that_was_killed_says_so_and_another_one_comes():
 
 
 def test_a_host_that_idles_ends_and_another_one_comes(monkeypatch):
-    code = f"import sys; sys.path[:] = {sys.path!r}; from amp_lessons._base.worker import serving as s; "
-    code += "s._IDLE_S = 0.5; s.main()"
-    idle = Host(command=lambda descriptor: [sys.executable, "-c", code, f"{descriptor}"])
-    monkeypatch.setattr(worker_host, "_hosts", {(): idle})
-    assert answer(host(), "return 1", limits=Limits(5.0)) == 1
+    monkeypatch.setattr(worker_host, "_hosts", {})
+    idle = host(idle_s=0.5)
+    assert answer(idle, "import time\ntime.sleep(2)\nreturn 1", limits=Limits(5.0)) == 1  # it works meanwhile
     assert idle.process.wait(60) == 0
     assert answer(host(), "return 2", limits=Limits(5.0)) == 2
-    worker_host.close_all()
+    worker_host.close()
+
+
+def test_a_host_that_cannot_start_says_why():
+    mine = Host(("not_there",))
+    with pytest.raises(HostEndedError, match=r"could not start:\n(.*\n)*ModuleNotFoundError: .*not_there"):
+        answer(mine, "return 1")
+    mine.close()
 
 
 def test_a_learner_that_kills_the_host_ends_nothing_but_its_own_check():
@@ -311,13 +317,14 @@ def test_where_nothing_may_fork_checks_are_spawned(solution, monkeypatch):
     assert exercises.check(CODES, solution).passed
     wrong = exercises.check(CODES, lambda bits, exponent_bits, mantissa_bits: sys.exit())
     assert not wrong.passed
-    worker_host.close_all()
+    worker_host.close()
 
 
 def test_a_program_that_ends_takes_its_host_along():
     program = (
-        "from amp_lessons._base.worker.host import host\n"
-        "mine = host()\nmine.ask('import', 'json')\nprint(mine.process.pid)"
+        "import os, time\nfrom amp_lessons._base.worker.host import host\n"
+        "mine = host()\nmine.ask('import', 'json')\nprint(mine.process.pid, flush=True)\n"
+        "os.fork() or (os.closerange(0, 3), time.sleep(20), os._exit(0))"  # it has the connection still
     )
     done = subprocess.run(
         [sys.executable, "-c", program], capture_output=True, text=True, check=True, timeout=120

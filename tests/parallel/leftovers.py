@@ -1,10 +1,7 @@
-"""What a run could leave behind: processes, files, sockets that listen, open descriptors."""
+"""What a run could leave behind: processes, sockets that listen, open descriptors."""
 
 from __future__ import annotations
 
-import glob
-import os
-import tempfile
 import time
 from collections.abc import Callable
 
@@ -41,7 +38,7 @@ def _is_of_others(process: psutil.Process) -> bool:
 def is_host(process: psutil.Process) -> bool:
     """Whether it is the host itself, not a rank, which is a fork of it."""
     try:
-        return "parallel.host" in commandline(process) and not is_host(process.parent())
+        return "amp_lessons.parallel.rank" in commandline(process) and not is_host(process.parent())
     except psutil.NoSuchProcess:
         return False
 
@@ -51,10 +48,6 @@ def commandline(process: psutil.Process) -> str:
         return " ".join(process.cmdline())
     except psutil.NoSuchProcess:
         return ""
-
-
-def folders() -> set[str]:
-    return set(glob.glob(os.path.join(tempfile.gettempdir(), "amp-lessons-ranks-*")))
 
 
 def listening() -> list[str]:

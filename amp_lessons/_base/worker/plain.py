@@ -1,7 +1,7 @@
 """Values that travel between a judge and a worker: numbers, texts, tensors, generators and what holds them.
 
-A message is a JSON text followed by the raw bytes of its tensors. Reading one builds exactly these types and
-runs no code of the sender's; what is none of them arrives as ``Other``: its type's name, perhaps a number.
+A message is a JSON text followed by bytes, those of its tensors too. Reading one builds exactly these types
+and runs no code of the sender's; what is none of them arrives as ``Other``: its type's name, maybe a number.
 """
 
 from __future__ import annotations
@@ -19,7 +19,6 @@ from torch import Tensor
 
 _HEAD = struct.Struct("!QQ")
 HEAD = _HEAD.size
-_LARGEST = 256 * 2**20  # bytes of a message
 _DEEPEST, _MOST_PARTS, _LONGEST_TEXT = 12, 200_000, 1_000_000
 _MOST_BITS = 4000  # of a whole number: JSON refuses those of more than 4,300 digits
 _DTYPES = {
@@ -71,6 +70,9 @@ def _out(value: Any, blobs: list[bytes], depth: int) -> Any:
         return str(value)[:_LONGEST_TEXT]
     if isinstance(value, int) and value.bit_length() < _MOST_BITS:
         return int(value)
+    if type(value) is bytes:
+        blobs.append(value)
+        return {"bytes": len(value)}
     if depth <= _DEEPEST and type(value) in (list, tuple):
         return {"list" if type(value) is list else "tuple": [nested(each) for each in value]}
     if depth <= _DEEPEST and type(value) is dict:
@@ -116,10 +118,10 @@ def decode(message: bytes, held: Callable[[int], Any] | None = None) -> Any:
         raise GarbledError(f"this is no message: {type(error).__name__}") from None
 
 
-def size(head: bytes) -> int:
+def size(head: bytes, most: float = math.inf) -> int:
     """Return how many bytes follow this head of a message. Raises GarbledError for too many."""
     length, body = _HEAD.unpack(head)
-    if length + body > _LARGEST:
+    if length + body > most:
         raise GarbledError("the message is too long")
     return length + body
 
@@ -144,6 +146,8 @@ class _Reader:
             return {self(key, depth + 1): self(each, depth + 1) for key, each in what}
         if kind == "dtype":
             return _DTYPES[what]
+        if kind == "bytes":
+            return bytes(self._piece(what))
         if kind == "other":
             return Other(str(what[0])[:100], None if what[1] is None else float(what[1]))
         if kind == "tensor":
@@ -158,11 +162,15 @@ class _Reader:
 
     def _tensor(self, name: str, shape: list[int], nbytes: int) -> Tensor:
         dtype = _DTYPES[name]
-        fits = nbytes == math.prod(shape) * dtype.itemsize and min(shape, default=0) >= 0
-        if not fits or self._at + nbytes > len(self._body):
+        if nbytes != math.prod(shape) * dtype.itemsize or min(shape, default=0) < 0:
             raise GarbledError("a tensor has another size than its shape")
-        piece = bytearray(self._body[self._at : self._at + nbytes])
-        self._at += nbytes
+        piece = bytearray(self._piece(nbytes))
         if not nbytes:
             return torch.empty(shape, dtype=dtype)
         return torch.frombuffer(piece, dtype=torch.uint8).view(dtype).reshape(shape)
+
+    def _piece(self, nbytes: int) -> memoryview:
+        begin, self._at = self._at, self._at + nbytes
+        if not begin <= self._at <= len(self._body):
+            raise GarbledError("the message has fewer bytes than it says")
+        return self._body[begin : self._at]

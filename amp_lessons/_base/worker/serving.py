@@ -11,15 +11,18 @@ import importlib
 import json
 import linecache
 import os
+import pickle
 import resource
 import select
 import signal
 import socket
 import sys
 import sysconfig
+import threading
 import time
 import traceback
 from collections.abc import Callable
+from math import inf, isfinite
 from pathlib import Path
 from types import TracebackType
 from typing import Any, NoReturn
@@ -29,7 +32,7 @@ import torch
 from amp_lessons._base.worker.plain import HEAD, Handle, decode, encode, size
 
 SPAWNS = "AMP_LESSONS_SPAWN"  # set where a fork of a process that has imported PyTorch does not work
-_IDLE_S = 900.0  # after which a host ends, where nobody asks for anything
+_LOOKS_EVERY_S = 1.0  # a host whether its parent is still there: a fork of that may hold its connection open
 _SAYS_WHERE_S = 0.2  # which a worker has before it is killed
 _GENERATIONS = 100  # of processes that a worker may leave behind, each ended once its parent is
 _SUBREAPER, _DIES_WITH_PARENT, _DUMPABLE = 36, 1, 4  # of Linux's prctl
@@ -51,25 +54,23 @@ def _prctl(option: int, value: int) -> None:
 # --- the host
 
 
-def main() -> NoReturn:
+def main(idle_s: float = inf) -> NoReturn:
     """Host workers: the program's arguments are a descriptor, and modules to import.
 
-    Whoever starts it has turned the garbage collector off: with it imports take a third longer.
+    Import these, say so, and fork whatever is asked for until nobody is left who could ask. Whoever starts
+    it has turned the garbage collector off: with it imports take a third longer.
     """
-    _host(int(sys.argv[1]), tuple(sys.argv[2:]))
-
-
-def _host(descriptor: int, preload: tuple[str, ...]) -> NoReturn:
-    """Import what is needed, say so, and fork whatever is asked for until nobody is left who could ask."""
+    descriptor, *preload = sys.argv[1:]
     for name in preload:
-        importlib.import_module(name)
+        _imported(name)
     _collect_no_more_of_this()
     _prctl(_SUBREAPER, 1)  # what a worker leaves behind becomes the host's to end
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # it is for whoever asked
-    control = socket.socket(fileno=descriptor)
+    control = socket.socket(fileno=int(descriptor))
     control.set_inheritable(False)
+    os.dup2(os.open(os.devnull, os.O_WRONLY), 2)  # until here it said why it could not start
     control.sendall(b'"ready"\n')
-    _Host(control).run()
+    _Host(control).run(idle_s)
     os._exit(0)
 
 
@@ -80,26 +81,31 @@ class _Host:
         self._owner = control
         self._children: dict[socket.socket, set[int]] = {control: set()}
 
-    def run(self) -> None:
-        """Serve until the owner is gone, or nobody has asked for a long time."""
-        while ready := select.select(list(self._children), [], [], _IDLE_S)[0]:
-            for control in ready:
+    def run(self, idle_s: float) -> None:
+        """Serve until the owner is gone, or nobody has asked for so long, and end what was forked."""
+        parent, asked = os.getppid(), time.monotonic()
+        while self._owner in self._children and os.getppid() == parent:
+            if not any(self._children.values()) and time.monotonic() > asked + idle_s:
+                break
+            for control in select.select(list(self._children), [], [], _LOOKS_EVERY_S)[0]:
+                asked = time.monotonic()
                 if not self._answer(control):
-                    for pid in list(self._children[control]):
-                        self._end(control, pid)
-                    del self._children[control]
+                    self._end(*self._children.pop(control))
                     control.close()
-                    if control is self._owner:
-                        return
+        self._end(*self._forked())
+
+    def _forked(self) -> set[int]:
+        return {pid for pids in self._children.values() for pid in pids}
 
     def _answer(self, control: socket.socket) -> bool:
         try:
-            line, ends, *_ = socket.recv_fds(control, 1 << 16, 2)
+            line, ends, *_ = socket.recv_fds(control, 1 << 16, 3)
         except OSError:
             return False
         if not line:
             return False
         word, *rest = json.loads(line)
+        result: int | list[int]
         if word == "fork":
             result = self._start(control, _work, ends, *rest)
         elif word == "judge":
@@ -107,7 +113,7 @@ class _Host:
         elif word == "import":
             result = _imported(rest[0])
         else:
-            result = self._end(control, rest[0])
+            result = self._end(*rest)
         for end in ends:
             os.close(end)
         with contextlib.suppress(OSError):  # who asked is gone: the next ``recv`` will tell
@@ -120,7 +126,8 @@ class _Host:
             for end in ends:
                 os.set_inheritable(end, True)
             code = f"import sys; sys.path[:] = {sys.path!r}; from {__name__} import {work.__name__}; "
-            words = [sys.executable, "-c", f"{code}{work.__name__}({ends!r}, *{args!r})"]
+            code += f"from math import inf; {work.__name__}({ends!r}, *{args!r})"  # inf stands among limits
+            words = [sys.executable, "-c", code]
             pid = os.posix_spawn(sys.executable, words, os.environ)
         else:
             pid = os.fork()
@@ -142,19 +149,23 @@ class _Host:
         theirs.close()
         return pid
 
-    def _end(self, control: socket.socket, pid: int) -> int:
-        """End a process that was forked here, and all that it left behind; return its exit status."""
-        status = _ended(pid)
-        self._children[control].discard(pid)
-        forked = {each for pids in self._children.values() for each in pids}
+    def _end(self, *pids: int) -> list[int]:
+        """End processes that were forked here, and all that they left behind; return their exit statuses."""
+        for pid in pids:  # each before any is gone: what others do then is not what they were doing
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGXCPU)  # it says where it is, and ends
+        until = time.monotonic() + _SAYS_WHERE_S
+        statuses = [_ended(pid, until) for pid in pids]
+        for forked in self._children.values():
+            forked.difference_update(pids)
         for _ in range(_GENERATIONS):
-            if not (left := _children_now() - forked):
+            if not (left := _children_now() - self._forked()):
                 break
             for each in left:
                 with contextlib.suppress(ProcessLookupError):
                     os.kill(each, signal.SIGKILL)
                 _wait(each, 0)
-        return status
+        return statuses
 
 
 def _imported(name: str) -> int:
@@ -180,16 +191,12 @@ def resident_bytes(pid: int) -> int:
         return 0
 
 
-def _ended(pid: int) -> int:
-    """End a child and its session; return its exit status, negative by a signal."""
+def _ended(pid: int, until: float) -> int:
+    """Kill a child that has not ended in time, and its session; return its status, negative by a signal."""
     found, status = _wait(pid, os.WNOHANG)
-    if not found:
-        with contextlib.suppress(ProcessLookupError):
-            os.kill(pid, signal.SIGXCPU)  # it says where it is, and ends
-        until = time.monotonic() + _SAYS_WHERE_S
-        while not found and time.monotonic() < until:
-            time.sleep(0.002)
-            found, status = _wait(pid, os.WNOHANG)
+    while not found and time.monotonic() < until:
+        time.sleep(0.002)
+        found, status = _wait(pid, os.WNOHANG)
     with contextlib.suppress(OSError):
         os.killpg(pid, signal.SIGKILL)  # a worker has a session of its own
     if not found:
@@ -218,7 +225,7 @@ def _wait(pid: int, how: int) -> tuple[int, int]:
 
 def _judge(ends: list[int], name: str, *request: Any) -> None:
     """Let a function judge; what it returns is sent by the first of these ends, the other is to its host."""
-    _prctl(_DIES_WITH_PARENT, signal.SIGKILL)
+    _end_with_host()
     _prctl(_DUMPABLE, 0)  # a worker of the same account may not look into its memory
     module, _, function = name.partition(":")
     channel, control = (socket.socket(fileno=each) for each in ends)
@@ -228,27 +235,46 @@ def _judge(ends: list[int], name: str, *request: Any) -> None:
     os._exit(0)
 
 
+def _end_with_host() -> None:
+    """Let this process end when its host does, whatever ends that."""
+    host = os.getppid()
+    _prctl(_DIES_WITH_PARENT, signal.SIGKILL)
+
+    def watch() -> NoReturn:
+        while os.getppid() == host:
+            time.sleep(0.5)
+        os._exit(70)
+
+    if not sys.platform.startswith("linux"):
+        threading.Thread(target=watch, daemon=True).start()
+
+
 # --- the worker
 
 
-def _work(ends: list[int], cpu_s: int, memory: int) -> None:
+def _work(ends: list[int], cpu_s: float, memory: float) -> None:
     """Serve calls in a process that has just been forked, within its limits."""
+    connection, output, stack = ends
     os.setsid()
-    _prctl(_DIES_WITH_PARENT, signal.SIGKILL)
-    for stream in (1, 2):
-        os.dup2(ends[1], stream)
-    os.close(ends[1])
+    _end_with_host()
+    for descriptor in (1, 2):
+        os.dup2(output, descriptor)
+    os.close(output)
+    sys.stdout.reconfigure(line_buffering=True)  # type: ignore[union-attr]  # what is lost at a kill is a line
     nothing = os.open(os.devnull, os.O_RDONLY)
     os.dup2(nothing, 0)
-    signal.signal(signal.SIGINT, signal.SIG_DFL)
-    faulthandler.enable(2)
-    faulthandler.register(signal.SIGXCPU, 2, all_threads=False, chain=True)
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    faulthandler.enable(stack, all_threads=False)
+    faulthandler.register(signal.SIGXCPU, stack, all_threads=False, chain=True)
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
-    resource.setrlimit(resource.RLIMIT_CPU, (cpu_s, cpu_s + 1))
-    most = _data_now() + memory
-    with contextlib.suppress(ValueError, OSError):  # not on every system
-        resource.setrlimit(resource.RLIMIT_DATA, (most, most))
-    _Server(socket.socket(fileno=ends[0])).run()
+    if isfinite(cpu_s):
+        whole = max(1, round(cpu_s))
+        resource.setrlimit(resource.RLIMIT_CPU, (whole, whole + 1))
+    if isfinite(memory):
+        most = _data_now() + int(memory)
+        with contextlib.suppress(ValueError, OSError):  # not on every system
+            resource.setrlimit(resource.RLIMIT_DATA, (most, most))
+    _Server(socket.socket(fileno=connection)).run()
 
 
 def _data_now() -> int:
@@ -271,9 +297,10 @@ class _Server:
             request = decode(head + self._stream.read(size(head)), self._objects.__getitem__)
             try:
                 message = encode({"ok": self._result(request)})
-                sys.stdout.flush()
             except BaseException as error:
                 message = encode({"raised": told(error)})
+            with contextlib.suppress(Exception):  # it may be closed
+                sys.stdout.flush()
             self._connection.sendall(message)
         os._exit(0)
 
@@ -294,16 +321,14 @@ class _Server:
 
 
 def _loaded(request: dict[str, Any]) -> list[Any]:
-    """Return the learner's objects, unpickled or defined by their source; ``lines`` are those of cells."""
+    """Return somebody's objects, unpickled or defined by their source; ``lines`` are those of cells."""
     for file, text in request.get("lines", {}).items():
         linecache.cache[file] = len(text), None, text.splitlines(True), file
     if "source" in request:
         space: dict[str, Any] = {"__name__": "__main__"}  # as in a notebook
         exec(compile(request["source"], "<submission>", "exec"), space)
         return [space[name] for name in request["names"]]
-    import cloudpickle
-
-    return list(cloudpickle.loads(request["pickle"].numpy().tobytes()))
+    return list(pickle.loads(request["pickle"]))
 
 
 def told(error: BaseException) -> list[Any]:

@@ -2,11 +2,7 @@
 
 from __future__ import annotations
 
-import importlib
 import inspect
-import io
-import sys
-import types
 from collections.abc import Callable, Mapping
 from contextlib import ExitStack, nullcontext
 from typing import Any
@@ -140,25 +136,6 @@ def call_each(function: Callable[..., Any], arguments: list[list[Any]]) -> dict[
     except Exception as error:
         return {"results": results, "raised": told(error)}
     return {"results": results, "raised": None}
-
-
-def pickled(attempt: Any) -> bytes:
-    """Return what is handed to a worker: one object, or a tuple of those that the stub defines."""
-    import cloudpickle
-
-    class Pickler(cloudpickle.Pickler):
-        """Takes modules by their names, those of a class of their own too, as torch.backends.cudnn."""
-
-        def reducer_override(self, value: Any) -> Any:
-            if isinstance(value, types.ModuleType) and sys.modules.get(value.__name__) is value:
-                return importlib.import_module, (value.__name__,)
-            if type(value).__name__ == "ZMQExitAutocall":  # what exit and quit are in a notebook
-                return getattr, (sys, "exit")
-            return super().reducer_override(value)
-
-    buffer = io.BytesIO()
-    Pickler(buffer).dump(attempt if isinstance(attempt, tuple) else (attempt,))
-    return buffer.getvalue()
 
 
 def settings() -> dict[str, Any]:

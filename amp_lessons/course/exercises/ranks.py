@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
-from amp_lessons._base.worker.client import Ended, Limits, Raised, Worker
+from amp_lessons._base.worker.client import Ended, Limits, Raised, Worker, call_together
 from amp_lessons.audit.findings import Finding, failed
 from amp_lessons.course.exercises import bed, ranks_there
 
@@ -21,24 +20,19 @@ def run(worker: Worker, there: str, *args: Any) -> list[dict[str, Any]]:
     which are lost without it, comes before them. Rejects ranks that end, or wait for each other for ever.
     """
     limits = Limits(min(_MOST_S, worker.limits.cpu_s), worker.limits.memory)
-    port = worker.call(f"{_THERE}:open_store")
-
-    def be(rank: int) -> dict[str, Any] | Ended | Raised:
-        try:
-            told = workers[rank].call(f"{_THERE}:be", bed.Handle(0), rank, RANKS, port, there, list(args))
-            return {**told, "rank": rank}
-        except (Ended, Raised) as ended:  # where one has ended the other may not even have met it
-            return ended
-
-    with worker.another(limits) as second, ThreadPoolExecutor(RANKS) as pool:
+    meet_at, ends = "", dict[int, Any]()
+    with worker.another(limits) as second:
         workers = worker, second
-        ends = list(pool.map(be, range(RANKS)))
+        for rank, each in enumerate(workers):
+            meet_at = each.call("amp_lessons.parallel.rank:enter", rank, RANKS, meet_at)
+        for each, answer in call_together(workers, f"{_THERE}:be", bed.Handle(0), there, list(args)):
+            ends[workers.index(each)] = answer
     worker.printed, worker.characters = worker.printed + second.printed, worker.characters + second.characters
-    if ended := [each for each in ends if isinstance(each, Ended)]:
+    if ended := [each for each in ends.values() if isinstance(each, Ended)]:
         raise bed.Rejected(_ended(min(ended, key=lambda each: each.how), limits.cpu_s))
-    if raised := [each for each in ends if isinstance(each, Raised)]:
+    if raised := [each for each in ends.values() if isinstance(each, Raised)]:
         raise raised[0]
-    return sorted((each for each in ends if isinstance(each, dict)), key=_when_left)
+    return sorted(({**told, "rank": rank} for rank, told in sorted(ends.items())), key=_when_left)
 
 
 def _when_left(told: dict[str, Any]) -> float:

@@ -76,7 +76,7 @@ def _read(submission: Submission, chosen: Sequence[Exercise]) -> Reading:
     """Read notebooks in a process of its own: a file that was made to break a parser breaks nothing else."""
     paths, ids = list(map(str, submission.notebooks)), [each.id for each in chosen]
     try:
-        with worker.Worker(host(bed.PRELOAD), {"source": "", "names": []}, _TO_READ) as reader:
+        with worker.Worker(host(bed.PRELOAD), {}, _TO_READ) as reader:
             told = reader.call(f"{reading.__name__}:read", paths, ids)
     except (worker.Ended, worker.Raised, HostEndedError) as error:
         names = ", ".join(path.name for path in submission.notebooks)

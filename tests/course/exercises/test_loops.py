@@ -8,10 +8,10 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from amp_lessons._base.worker.client import Worker
+from amp_lessons._base.worker.client import Worker, pickled
 from amp_lessons._base.worker.host import host
 from amp_lessons.audit.findings import Finding
-from amp_lessons.course.exercises import bed, bed_there, loops, loops_there
+from amp_lessons.course.exercises import bed, loops, loops_there
 from amp_lessons.course.exercises.heal_missed_warm_up import company_there
 from amp_lessons.course.exercises.heal_missed_warm_up.solution import train_missed_warm_up
 from amp_lessons.course.exercises.loop_runs import STANDARD, Problem, Run
@@ -116,8 +116,7 @@ def test_training_beside_the_worker_puts_back_what_it_replaces(problem):
 def test_what_the_audit_names_in_a_right_loop_is_a_remark(monkeypatch):
     named = [["odd", "it is odd", "make it even", "line 3"], ["always_overflows", "a symptom", "", ""]]
     monkeypatch.setattr(loops, "audited", lambda worker, given, train: named)
-    pickle = torch.frombuffer(bytearray(bed_there.pickled(train_with_amp)), dtype=torch.uint8)
-    with Worker(host(bed.PRELOAD), {"pickle": pickle}) as worker:
+    with Worker(host(bed.PRELOAD), {"pickle": pickled(train_with_amp)}) as worker:
         said = list(loops.Bench(train_with_amp).judge(worker, torch.Generator().manual_seed(1)))
     findings = [each for each in said if isinstance(each, Finding)]
     assert {each.kind for each in findings} == {"passed", "note"}

@@ -10,12 +10,11 @@ from typing import Any
 import cloudpickle
 import nbformat
 import pytest
-import torch
 
 from amp_lessons import exercises
-from amp_lessons._base.worker.client import Limits
+from amp_lessons._base.worker.client import Limits, pickled
 from amp_lessons._base.worker.host import host
-from amp_lessons.course.exercises import bed, bed_there, shelf
+from amp_lessons.course.exercises import bed, shelf
 from amp_lessons.course.exercises.exercise import Exercise
 from tests.course.exercises.spots import NOTEBOOKS
 from tests.course.exercises.verdicts import assert_right, assert_wrong
@@ -35,8 +34,8 @@ def made(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Exercise:
 def examined_here(exercise_id: str, attempt: Any, cpu_s: float, seed: int | None = None) -> dict[str, Any]:
     """Judge in this process, in which alone the exercise is to be found; the attempt is in a worker."""
     cloudpickle.register_pickle_by_value(import_module(f"{exercises.__name__}.{exercise_id}.attempts"))
-    pickle = torch.frombuffer(bytearray(bed_there.pickled(attempt)), dtype=torch.uint8)
-    return bed.judged(exercise_id, host(bed.PRELOAD), {"pickle": pickle, "lines": {}}, Limits(cpu_s), 1)
+    payload = {"pickle": pickled(attempt), "lines": {}}
+    return bed.judged(exercise_id, host(bed.PRELOAD), payload, Limits(cpu_s), 1)
 
 
 def test_it_is_called_as_it_was_asked_for(made):

@@ -14,6 +14,7 @@ from typing import Any
 
 import cloudpickle
 
+from amp_lessons._base.worker.client import pickled
 from amp_lessons.course.exercises import bed_there
 
 _READING_S = 1e-7  # reading costs something, or a loop that waits for a clock would never end
@@ -28,7 +29,7 @@ def with_simulated_clocks(function: Any) -> Any:
     """
     if isinstance(function, FunctionType) and function.__module__ in sys.modules:
         cloudpickle.register_pickle_by_value(sys.modules[function.__module__])
-    pickle = bed_there.pickled(function)
+    pickle = pickled(function)
     vars(time).update({name: _clock(name) for each in _CLOCKS for name in (each, f"{each}_ns")}, sleep=_sleep)
     vars(datetime).update(datetime=_Datetime)
     importlib.reload(timeit)  # it takes its clock when it is imported
