@@ -220,9 +220,11 @@ class Difference:
         return "faster" if self.speedup > 1 else "slower"
 
     def __str__(self) -> str:
+        found = self.speedup, self.low, self.high
+        mean, low, high = (f"{each:.2f}x" if each >= 0.1 else f"{each:.1g}x" for each in found)
         if self.verdict == "no difference":
-            return f"no difference ({self.speedup:.2f}x, anywhere from {self.low:.2f}x to {self.high:.2f}x)"
-        return f"{self.speedup:.2f}x as fast (between {self.low:.2f}x and {self.high:.2f}x)"
+            return f"no difference ({mean}, anywhere from {low} to {high})"
+        return f"{mean} as fast (between {low} and {high})"
 
 
 @dataclass(frozen=True)

@@ -81,6 +81,7 @@ def test_faster_and_slower_mirror_each_other():
 
 def test_words_say_what_the_numbers_allow():
     assert str(Difference(1.8, 1.7, 1.9)) == "1.80x as fast (between 1.70x and 1.90x)"
+    assert str(Difference(0.004, 0.0004, 0.1)) == "0.004x as fast (between 0.0004x and 0.10x)"
     assert str(Difference(1.05, 0.9, 1.2)) == "no difference (1.05x, anywhere from 0.90x to 1.20x)"
     assert str(timed((10.0, 12.0, 11.0))) == "11 ms (middle half 10.5 to 11.5, 3 samples)"
 
