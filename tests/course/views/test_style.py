@@ -84,7 +84,7 @@ def test_paper_becomes_that_of_the_sites_dark_page():
     assert np.abs(on_dark(PAPER) - mpl.colors.to_rgb(paper)).max() < 0.004  # one step of 255
 
 
-@pytest.mark.parametrize("colour", {INK, QUIET, *FIELD_COLOURS.values(), *STATUS_COLOURS.values()})
+@pytest.mark.parametrize("colour", sorted({INK, QUIET, *FIELD_COLOURS.values(), *STATUS_COLOURS.values()}))
 def test_what_is_written_can_be_read_on_a_dark_page(colour):
     assert contrast(on_dark(colour), on_dark(PAPER)) >= 4.5
 
