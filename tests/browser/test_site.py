@@ -331,6 +331,11 @@ def test_the_search_finds_words_of_a_section_and_what_a_whole_error_means(open_p
     page.locator("#found a").first.click()
     expect(page).to_have_url(re.compile(r"explain\.html#message-product_of_two_dtypes$"))
     expect(page.locator("#message-product_of_two_dtypes")).to_be_in_viewport()
+    page = open_page("search")
+    page.locator("#words").fill("my loss is NaN")
+    expect(page.locator('#found a[href*="symptoms"]').first).to_be_visible()
+    page.locator("#words").fill("clipping unscale unicorn")
+    expect(page.locator("#count")).to_contain_text("2 of these 3 words")
 
 
 # Search for each text; of those whose section is not among what is found, say so.

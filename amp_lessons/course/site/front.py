@@ -29,10 +29,10 @@ _FRONT = Markup(
 <section class="first"><p class="what">Mixed precision trains in 16 bits where they suffice, to save time and
 memory.</p>
 <p class="lead">These bars are gradients of a network in fp16, numbers of 16 bits. At a scale of
-1 many vanish; the <i>subnormal</i> ones lose digits. <b>Move the
-slider until few vanish, and none overflow.</b></p>
+1 many vanish; the <i>subnormal</i> ones lose digits. A loss scale multiplies them all, until the step
+divides by it. <b>Move the slider until few vanish, and none overflow.</b></p>
 {picture}
-<p><a href="{lesson}">Lesson {number} says what is to be seen here</a></p></section>
+<p><a href="{lesson}">Lesson {number} says why</a></p></section>
 <p>Here are lessons to read and to play with, and instruments for your own training. Nothing needs a GPU.</p>
 <p><b>It fails now?</b> <a href="explain.html">Paste the error</a>, or
 <a href="symptoms.html">go from the symptom to its cause</a>.</p>
@@ -46,7 +46,7 @@ def front_page(shelf: Shelf) -> Page:
     head = shipped.head_of(FIRST_PICTURE[0])
     body = _FRONT.format(
         picture=_picture(shelf),
-        lesson=address(head.file),
+        lesson=f"{address(head.file)}#cell-{FIRST_PICTURE[1]}",
         number=head.number,
         routes=_routes(),
         hours=overview.hours(shipped.heads()).capitalize(),

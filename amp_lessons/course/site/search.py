@@ -12,15 +12,15 @@ from amp_lessons.course.site.shell import Page, as_script
 
 _BODY = Markup(
     """<h1>Search</h1>
-<p><label for="words">Words that a section holds, all of them, or what PyTorch has said</label><br>
+<p><label for="words">Words that a section holds, or what PyTorch has said</label><br>
 <input type="search" id="words" autocomplete="off" spellcheck="false"></p>
 <p id="count" aria-live="polite"></p>
 <ol id="found"></ol>
 <noscript><p>The search is a script of this page, and scripts are off.</p></noscript>"""
 )
 _SCRIPTS = ("search-data.js", "explain-data.js", "search.js")
-# a heading with an id, or at the top of a section that has one
-_HEADING = re.compile(r'(?:<section id="([^"]*)">)?<h([1-3])(?: id="([^"]*)")?>(.*?)</h\2>', re.DOTALL)
+# a heading with an id, or at the top of a section that has one; h3 without belongs to what is above it
+_HEADING = re.compile(r'(?:<section id="([^"]*)">)?<h(?!3>)([1-3])(?: id="([^"]*)")?>(.*?)</h\2>', re.DOTALL)
 _WITHIN_WORDS = re.compile(r"</?(?:a|b|code|em|span|strong)\b[^>]*>")  # as around each token of code
 _UNSEEN = re.compile(
     r'<(style|script|noscript|button)\b.*?</\1>|<details class="outcome".*?</summary>|<[^>]*>', re.DOTALL

@@ -1,8 +1,9 @@
-// Sections that hold all the words, first those whose heading has them; before them the message of PyTorch's that the
-// words are. They stand in the address.
+// Sections that hold all the words, or else most of them, first those whose heading has them; before them the message
+// of PyTorch's that the words are. They stand in the address.
 (() => {
   "use strict";
   const MOST = 40;
+  const NOTHING = "No section: look at Errors or at Symptoms, then";
   const field = document.getElementById("words");
   const count = document.getElementById("count");
   const list = document.getElementById("found");
@@ -18,18 +19,26 @@
   const saidBy = (line) =>
     new Set(messages.filter(({ patterns }) => patterns.some((each) => each.test(line))).map(({ to }) => to));
 
-  const search = (words, said) =>
-    sections
-      .map((each) => {
-        if (said.has(each.to)) return { each, score: Infinity };
-        const inAll = words.every((word) => each.inHeading.includes(word) || each.inText.includes(word));
-        const headed = words.filter((word) => each.inHeading.includes(word)).length;
-        const often = words.reduce((sum, word) => sum + Math.min(each.inText.split(word).length - 1, 5), 0);
-        return { each, score: inAll ? 10 * headed + often : 0 };
-      })
-      .filter(({ score }) => score > 0)
-      .sort((a, b) => (a.score === b.score ? 0 : b.score - a.score))
-      .map(({ each }) => each);
+  const SMALL = new Set("a an and are do does for how i in is it my of on or the to was what why".split(" "));
+  const wordsOf = (line) => {
+    const words = bare(line.replace(/^[\w.]*(Error|Exception|Warning): /, "")).split(" ").filter(Boolean);
+    const telling = words.filter((word) => !SMALL.has(word));
+    return (telling.length ? telling : words).slice(0, 12);
+  };
+
+  const search = (words, said) => {
+    const scored = sections.map((each) => {
+      const held = words.filter((word) => each.inHeading.includes(word) || each.inText.includes(word)).length;
+      const headed = words.filter((word) => each.inHeading.includes(word)).length;
+      const often = words.reduce((sum, word) => sum + Math.min(each.inText.split(word).length - 1, 5), 0);
+      return { each, held: said.has(each.to) ? Infinity : held, score: 10 * headed + often };
+    });
+    const most = Math.max(...scored.map(({ held }) => (held === Infinity ? 0 : held)));
+    const found = scored
+      .filter(({ held, score }) => held === Infinity || (score > 0 && held === most))
+      .sort((a, b) => (a.held === b.held ? b.score - a.score : b.held - a.held));
+    return { most, found: found.map(({ each }) => each) };
+  };
 
   const excerpt = ({ text, inText }, words) => {
     const at = Math.max(0, Math.min(...words.map((word) => inText.indexOf(word)).filter((place) => place >= 0), 1e9));
@@ -50,10 +59,11 @@
 
   const show = () => {
     const line = field.value.trim().split(/\s+/).join(" ");
-    const words = bare(line).split(" ").filter(Boolean).slice(0, 12);
-    const found = words.length ? search(words, saidBy(line)) : [];
+    const words = wordsOf(line);
+    const { most, found } = words.length ? search(words, saidBy(line)) : { most: 0, found: [] };
     list.replaceChildren(...found.slice(0, MOST).map((section) => item(section, words)));
-    const what = `${found.length} section${found.length === 1 ? "" : "s"}`;
+    const some = most < words.length ? ` with ${most} of these ${words.length} words` : "";
+    const what = found.length ? `${found.length} section${found.length === 1 ? "" : "s"}${some}` : NOTHING;
     count.textContent = words.length ? (found.length > MOST ? `${what}, of which the first ${MOST}:` : `${what}.`) : "";
   };
 

@@ -42,7 +42,7 @@ function render({ model, el }) {
     const [of, goal] = model.get("goal");
     const goals = (reached[of] ??= new Set());
     if (goal) goals.add(goal);
-    inShort.textContent = goal && goals.size > 1 ? "✓ You have found both ends." : model.get("in_short");
+    inShort.textContent = `${model.get("in_short")}${goal && goals.size > 1 ? " You have found both ends." : ""}`;
   };
   const changes = { drawing: draw, outlines: move, alt: describe, caption: speak, in_short: judge, goal: judge };
   for (const [name, change] of Object.entries(changes)) model.on(`change:${name}`, change);
