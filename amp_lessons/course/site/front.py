@@ -29,7 +29,8 @@ _FRONT = Markup(
 <section class="first"><p class="what">Mixed precision trains in 16 bits where they suffice, to save time and
 memory.</p>
 <p class="lead">These bars are gradients of a network in fp16, numbers of 16 bits. A loss scale
-multiplies them until the step: at 1 many vanish, and <i>subnormal</i> ones lose digits. <b>Move the slider until few vanish, and none overflow.</b></p>
+multiplies them until the step: at 1 many vanish, and <i>subnormal</i> ones lose digits. <b>Move the
+slider until few vanish, and none overflow.</b></p>
 {picture}
 <p><a href="{lesson}">Lesson {number} says why</a></p></section>
 <p>Here are lessons to read and to play with, and instruments for your own training. Nothing needs a GPU.</p>
