@@ -1,4 +1,8 @@
-"""Scaled products bit for bit against ``torch._scaled_mm``, and which engine computes them."""
+"""Scaled products against ``torch._scaled_mm``, and which engine computes them.
+
+Kernels add up in orders of their own, which are not the same on every CPU: what they may differ by is the
+rounding of sums in fp32, and of the result.
+"""
 
 import pytest
 import torch
@@ -6,7 +10,7 @@ import torch.nn.functional as F
 
 from amp_lessons import fp8
 from amp_lessons.formats import FORMATS, relative_error
-from tests.fp8.references import CONTENTS, assert_same_bits, difficult_matrix, filled
+from tests.fp8.references import CONTENTS, difficult_matrix, filled
 
 HALVES_AND_FP32 = [torch.float32, torch.bfloat16, torch.float16]
 E4M3, E5M2 = FORMATS["fp8_e4m3"], FORMATS["fp8_e5m2"]
@@ -25,11 +29,22 @@ def scaled_mm(left, right, dtype):
     return torch._scaled_mm(a, b.t(), left.scales, right.scales.t().contiguous(), out_dtype=dtype)
 
 
+def assert_same_sums(found, right, *pair):
+    """Require the same numbers, to the rounding of a sum in fp32 in another order and of the result."""
+    a, b = (each.dequantize().double().abs().nan_to_num(0, 0) for each in pair)
+    room = 2.0**-23 * pair[0].values.shape[1] * (a @ b.t())
+    if right.dtype != torch.float32:
+        room = room + torch.finfo(right.dtype).eps * right.double().abs().nan_to_num(0, 0) + 1e-7
+    off = (found.double() - right.double()).abs()
+    same = (found == right) | (found.isnan() & right.isnan()) | (off <= room)
+    assert bool(same.all()), f"{int((~same).sum())} of {same.numel()} numbers are more than rounding off"
+
+
 @pytest.mark.parametrize("dtype", HALVES_AND_FP32)
 @pytest.mark.parametrize("rule", ["exact", "up", "floor", "none"])
 @pytest.mark.parametrize("block", [fp8.TENSOR, fp8.ROW])
 @pytest.mark.parametrize(("left", "right"), [(E4M3, E4M3), (E5M2, E4M3), (E4M3, E5M2), (E5M2, E5M2)])
-def test_both_engines_give_pytorchs_own_bits(left, right, block, rule, dtype):
+def test_both_engines_give_pytorchs_own_sums(left, right, block, rule, dtype):
     pair = operands(block, rule, left, right)
     try:
         expected = scaled_mm(*pair, dtype)
@@ -38,19 +53,21 @@ def test_both_engines_give_pytorchs_own_bits(left, right, block, rule, dtype):
     for engine in ("emulated", "device"):
         made = fp8.scaled_product(*pair, dtype=dtype, engine=engine)
         assert made.values.dtype == dtype
-        assert torch.equal(made.values, expected)
+        assert_same_sums(made.values, expected, *pair)
         assert made.engine == fp8.Engine(engine, "asked for")
 
 
 @pytest.mark.parametrize("content", CONTENTS)
 @pytest.mark.parametrize("block", [fp8.TENSOR, fp8.ROW])
 @pytest.mark.parametrize("sizes", [(17, 50, 9), (64, 512, 103), (1, 1, 1)], ids=str)
-def test_pytorchs_own_bits_whatever_is_in_the_operands(sizes, block, content):
+def test_pytorchs_own_sums_whatever_is_in_the_operands(sizes, block, content):
     rows, inner, columns = sizes
     cast = fp8.Cast(block=block)
     pair = fp8.quantize(filled(content, rows, inner), cast), fp8.quantize(torch.randn(columns, inner), cast)
     for engine in ("emulated", "device"):
-        assert_same_bits(fp8.scaled_product(*pair, engine=engine).values, scaled_mm(*pair, torch.float32))
+        assert_same_sums(
+            fp8.scaled_product(*pair, engine=engine).values, scaled_mm(*pair, torch.float32), *pair
+        )
 
 
 @pytest.mark.parametrize("block", [fp8.TENSOR, fp8.ROW])
@@ -58,7 +75,7 @@ def test_an_older_pytorch_is_asked_by_its_older_name(block, monkeypatch):
     left, right = operands(block)
     newer = fp8.scaled_product(left, right, engine="device").values
     monkeypatch.delattr(F, "scaled_mm", raising=False)
-    assert torch.equal(fp8.scaled_product(left, right, engine="device").values, newer)
+    assert_same_sums(fp8.scaled_product(left, right, engine="device").values, newer, left, right)
 
 
 def test_the_values_are_those_of_pytorchs_own_cast():

@@ -139,9 +139,9 @@ def test_a_missing_line_is_between_two_and_a_changed_one_is_where_it_stands():
     drawn = review(21, 3)
     places = {bug.id: (drawn.place(bug), drawn.lines(bug)) for bug in drawn.bugs}
     assert places == {
-        "scaler_off": ("line 6", {6}),
-        "rest_left": ("line 16", {16}),
-        "not_unscaled": ("between lines 16 and 17", {16, 17}),  # both neighbours are right
+        "scaler_off": ("line 7", {7}),
+        "rest_left": ("line 17", {17}),
+        "not_unscaled": ("between lines 17 and 18", {17, 18}),  # both neighbours are right
     }
 
 

@@ -262,9 +262,9 @@ PRESSED = {
 }  # fmt: skip
 # Views of which a cell that is run again shows a new one that goes on.
 GOES_ON = {"card", "patient", "quiz", "symptom_tree"}
-NOT_ALWAYS = re.compile(r"\d{4}-\d\d-\d\d|\d+ cards(?=:)|(?<=comes back in )[^.]+")
+NOT_ALWAYS = re.compile(r"\d{4}-\d\d-\d\d|\d+ cards(?=:)|(?<=comes back in )[^.]+|(?<=last )0\.\d+(?=, loss)")
 # How many operations PyTorch has is not alike everywhere, nor the last digit of what was trained.
-NUMBERS_DIFFER = {"atlas", "cycle", "scaler"}
+NUMBERS_DIFFER = {"accumulator", "atlas", "cycle", "scaler"}
 # What a view has trained or measured is more than its controls say.
 HAS_MORE_THAN_CONTROLS = {"roofline", "scaler"}
 
