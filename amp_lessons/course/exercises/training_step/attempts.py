@@ -75,6 +75,15 @@ wrong(
     (CHECK, ""),
     (MOVE, "        if not gradient.isfinite().all():\n            return loss.item(), scale / 2\n" + MOVE),
 )
+wrong(
+    "judged_by_a_norm_in_fp16",
+    "scale_moved",
+    "with a norm that does not",
+    (
+        CHECK,
+        "    if not torch.cat([g.flatten() for g in gradients]).norm().isfinite():\n        return loss.item(), scale / 2\n",
+    ),
+)
 wrong("scale_never_lowered", "scale_not_halved", "half of", ("scale / 2", "scale"))
 wrong("scale_doubled", "scale_moved", "finite", (LAST, "    return loss.item(), scale * 2\n"))
 wrong(

@@ -36,6 +36,7 @@ _STEPS = (
     Case("an update of a ten-thousandth", lr=1e-4),
     Case("updates below 2**-24 of small weights", lr=0.05, scale=2.0**16, size=2.0**-8),
 )
+_FITS = Case("gradients that fit fp16, with a norm that does not")
 _OVERFLOWS = (
     Case("inf in the gradient of the first weight alone", broken=0),
     Case("-inf in the gradient of the last weight alone", broken=2, bad=-math.inf),
@@ -49,16 +50,28 @@ def judge(worker: bed.Worker, draw: torch.Generator) -> Iterator[Finding]:
     bed.function(worker, "training_step", *[None] * 5)
     drawn = [torch.randn(shape, generator=draw) * 0.5 for shape in ((6, 8), (8,), (8, 3))]
     batch = torch.randn(16, 6, generator=draw), torch.randn(16, 3, generator=draw)
-    for case in (*_STEPS, *_OVERFLOWS):
+    fits = _FITS._replace(scale=0.9 * _largest_scale(drawn, batch) // 1)  # whole: exact in fp32, too
+    for case in (*_STEPS, fits, *_OVERFLOWS):
         weights = [weight * case.size for weight in drawn]
         made = _made(worker, case, [weight.clone() for weight in weights], batch)
-        if case in _STEPS:
+        if case not in _OVERFLOWS:
             _require_step(made, case, weights, batch)
         else:
             _require_nothing(made, case, weights)
     yield passed("copies_in_fp16", "the loss was computed once, with copies of the weights in fp16")
     yield passed("masters_moved", "the masters moved by the true gradient, also by less than fp16 can hold")
     yield passed("overflow_left_out", "where a gradient was inf or NaN nothing moved, the scale was halved")
+
+
+def _largest_scale(weights: list[Tensor], batch: Any) -> float:
+    """Return the largest scale, to a tenth, at which a backward pass in fp16 has finite gradients."""
+    copies = [weight.half().requires_grad_() for weight in weights]
+    loss, scale, finite = step_there.loss_of(copies, batch, 1.0), 1024.0, True
+    while finite:
+        scale *= 1.1
+        gradients = torch.autograd.grad(loss * scale, copies, retain_graph=True)
+        finite = all(gradient.isfinite().all() for gradient in gradients)
+    return scale / 1.1
 
 
 def _made(worker: bed.Worker, case: Case, weights: list[Tensor], batch: Any) -> _Made:
@@ -87,7 +100,10 @@ def _require_step(made: _Made, case: Case, weights: list[Tensor], batch: Any) ->
     if scale != case.scale:
         said = f"for {case.what} the scale returned is {scale:g}, it was {case.scale:g}, and no gradient of "
         said += "loss times scale is too large for fp16: all are finite"
-        hint = "multiply in fp32, where loss and scale are; without an overflow return the scale as it is"
+        hint = (
+            "without an overflow return the scale as it is; multiply in fp32, where loss and scale are, and "
+        )
+        hint += "ask each gradient: a norm in fp16 overflows where none of them does"
         bed.reject("scale_moved", said, hint)
     leaves = [weight.double().requires_grad_() for weight in weights]
     true_loss = step_there.loss_of(leaves, batch, case.loss_weight)
