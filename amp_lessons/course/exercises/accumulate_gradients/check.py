@@ -23,11 +23,12 @@ PROBLEMS = (
     replace(_BFLOAT16, batch_sizes=_WINDOWS),
     # the last window of each epoch is shorter
     Problem(seed=5, dtype=torch.float16, batch_sizes=(8,) * (2 * _STEPS - 1), accumulation_steps=_STEPS),
-    # the gradients of one window overflow, then losses: in the middle, at the end, and all there is of one
+    # the gradients of one window overflow, then losses: at the end, where what waits would get into the next
+    # window, in the middle, and all there is of one
     replace(
         _POISONED,
         batch_sizes=(8,) * (4 * _STEPS + 1),
-        poisoned=((1, 8e3), (2 * _STEPS + 1, 1e6), (4 * _STEPS - 1, 1e6), (4 * _STEPS, 1e6)),
+        poisoned=((1, 8e3), (2 * _STEPS - 1, 1e6), (3 * _STEPS + 1, 1e6), (4 * _STEPS, 1e6)),
     ),
     # some gradients of the batches left over become inf, and others stay what they are
     replace(_POISONED, batch_sizes=(8,) * (3 * _STEPS - 1), poisoned=((1, 8e3), (2 * _STEPS, 8e3)), seed=6),

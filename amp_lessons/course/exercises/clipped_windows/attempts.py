@@ -52,6 +52,16 @@ wrong(
     "was not called for this update",
     (CLIP, f"                if (i + 1) % accumulation_steps == 0:\n    {CLIP}"),
 )
+LOSS = "            scaler.scale(loss / accumulation_steps).backward()\n"
+LOGGED = "            total += loss.item()\n"
+SKIP = "            if not torch.isfinite(loss):\n                continue\n"
+wrong(  # the gradients that wait for it get into the next window, but for an epoch's last
+    "continue_over_the_step_of_a_window",
+    "steps_too_rarely",
+    "followed only",
+    ("        total = 0.0\n", "        total = 0.0\n        optimizer.zero_grad()\n"),
+    (LOSS + LOGGED, SKIP + LOSS + LOGGED),
+)
 wrong(
     "small_scale",
     "scale_too_small",
