@@ -437,7 +437,10 @@ def overflow(window: Window) -> Iterator[Finding]:
         yield rules.scaler.step_bypasses_scaler("optimizer.step() was called directly")
     if window.given is None:
         yield rules.steps.weights_changed("a batch overflowed and its step was skipped")
-    yield rules.scaler.overflow_not_skipped("they are now inf or NaN, or moved by garbage")
+    moved = rules.scaler.overflow_not_skipped("they are now inf or NaN, or moved by garbage")
+    unseen = "scaler.step was called, and did not see it: call unscale_, step and update once, after the "
+    unseen += "last backward pass of a step, with its gradients in p.grad as backward left them"
+    yield replace(moved, hint=unseen) if window.called("scaler.step") else moved
 
 
 def scale_after_overflow(windows: list[Window]) -> Iterator[Finding]:
@@ -473,7 +476,8 @@ def _update(window: Window, wrong: list[Window]) -> Iterator[Finding]:
             "steps_every_batch",
             f"the weights changed within a window of {window.size} batches: the step must wait until the "
             "gradients of all of them are added up",
-            "count the batches of the window from 1: step, update and zero_grad belong after its last one",
+            "count the batches of a window from 1, anew in each epoch: step, update and zero_grad belong "
+            "after its last one",
         )
     if len(made) > 1 and made[0].gradients.any() and not any(c.gradients.any() for c in made[1:]):
         yield rules.steps.step_without_backward()

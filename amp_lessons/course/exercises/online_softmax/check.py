@@ -192,9 +192,9 @@ _HINTS = {
     "blocks_asked_again": "keep the largest score so far, and rescale sums by exp(before - largest)",
     "blocks_kept": "keep three things: the largest score, the sum of exponentials, the weighted values",
     "masked_block_nan": "begin with fp32's lowest finite number as the largest: -inf - (-inf) is NaN",
-    "state_in_half": "begin with scores.float() and values.float(), where autocast, which casts what a "
-    "product is given, is switched off for the scores' device",
+    "state_in_half": "keep all in fp32, the weights of a block too: scores.float(), values.float(), with "
+    "autocast, which casts what a product is given, switched off for the scores' device",
     "exponents_overflow": "subtract the largest score so far: then no exponential is above 1, and one is 1",
-    "wrong_softmax": "all blocks share one maximum; whenever it grows, sum and weighted values are both "
-    "multiplied by exp(before - largest), and they are divided once, at the end",
+    "wrong_softmax": "all blocks share one maximum, which begins below every score; whenever it grows, sum "
+    "and weighted values are both multiplied by exp(before - largest), and they are divided once, at the end",
 }
