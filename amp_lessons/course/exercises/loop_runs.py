@@ -316,7 +316,9 @@ class Window:
         self.begun = (self.last.begun[-1] if self.last.begun else 1.0) * self.size
         left = [entry.left for entry in self.entries if entry.left is not None]
         self.left = left[-1] if left else None
-        self.overflowed = self.left is not None and not bool(self.left.isfinite().all())
+        passed = any(entry.begun for entry in self.entries)  # torch.autograd.grad leaves nothing in p.grad
+        left_over = self.in_half if self.left is None and passed else self.left
+        self.overflowed = left_over is not None and not bool(left_over.isfinite().all())
         given = [call.gradients for call in self.called("optimizer.step")]
         self.given = given[0] if given else None
         lost = [e for e in self.entries if not math.isfinite(e.loss)]

@@ -236,7 +236,7 @@ wrong("bf16_always", "wrong_autocast_dtype", "dtype", ("dtype=dtype):", "dtype=t
 wrong("own_history", "history_not_of_all", "own mean", ("        dist.all_reduce(seen)\n", ""))
 wrong("no_history", "wrong_return_type", "None", ("    return history", ""))
 wrong("history_of_tensors", "wrong_return_type", "list", ("(seen[0] / seen[1]).item()", "seen[0] / seen[1]"))
-wrong("first_epoch_only", "other_batches", "losses in 2 epochs", ("in range(epochs)", "in range(1)"))
+wrong("first_epoch_only", "other_batches", "5 batches, in 2 epochs of 5", ("in range(epochs)", "in range(1)"))
 wrong(
     "ranks_with_scales_of_their_own",
     "scales_apart",

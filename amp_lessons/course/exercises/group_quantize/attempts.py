@@ -148,3 +148,17 @@ def scales_repeated(weight, group_size):
     scales = torch.clamp(amax, min=1e-30).mul(1 / 7).bfloat16()
     each = scales.float().repeat_interleave(group_size, 1)[:, :columns]
     return torch.div(weight.float(), each).round().char(), scales
+
+
+@TABLE.mistake("other_scale", "it is 8")
+def the_code_of_minus_eight_used(weight, group_size):
+    if not weight.isfinite().all():
+        raise ValueError("not finite")
+    columns = weight.shape[1]
+    groups = torch.nn.functional.pad(weight.float(), (0, -columns % group_size)).unflatten(
+        1, (-1, group_size)
+    )
+    scales = torch.maximum(groups.amax(-1) / 7, -groups.amin(-1) / 8)
+    scales = scales.masked_fill(scales == 0, 1.0).bfloat16()
+    codes = (groups / scales.float()[..., None]).round().clamp(-8, 7)
+    return codes.flatten(1)[:, :columns].to(torch.int8), scales

@@ -123,7 +123,7 @@ def _mistakes(codes: Tensor, scales: Tensor, case: GroupCase) -> Iterator[Findin
         yield failed("group_scale_lost", said, hint)
     off = float((case.in_groups(codes) - quotients).abs().max())
     lands_at = float((amax / scales)[amax > 0].min())
-    if off <= _HALF_A_STEP and lands_at >= _LANDS_FROM:
+    if off <= _HALF_A_STEP and lands_at >= _LANDS_FROM and codes.min() > -8:
         return
     wrong = ((scales * 7 / amax) - 1).abs().nan_to_num(0.0) * (amax > 0)  # where a group is not of zeros
     if wrong.max() > _SCALE_ROUNDED:

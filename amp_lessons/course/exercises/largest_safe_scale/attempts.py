@@ -166,3 +166,11 @@ right(
     (RETURN, "    import numpy\n    return numpy.float32(2.0 ** (exponent - 1))\n"),
     notes=("not_a_float",),
 )
+
+
+@TABLE.mistake("raised", "OverflowError")
+def divides_in_the_dtype_of_the_gradients(gradients):
+    exponents = [
+        torch.log2(torch.full((), 65504.0, dtype=g.dtype) / g.abs().max()) for g in gradients if g.any()
+    ]
+    return 2.0 ** int(min(exponents).floor())

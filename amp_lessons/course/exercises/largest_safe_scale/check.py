@@ -70,6 +70,7 @@ def _cases(draw: torch.Generator) -> list[tuple[str, list[Tensor]]]:
         ("gradients next to the largest fp32", [torch.tensor([1.0, 3e38])]),
         ("a tensor of zeros among others", [torch.zeros(3), torch.tensor([0.02])]),
         ("fp16 gradients", [torch.tensor([0.5, 12.0], dtype=torch.float16)]),
+        ("small fp16 gradients", [torch.tensor([6e-8, -0.002], dtype=torch.float16)]),
     ]
 
 

@@ -81,6 +81,18 @@ right("the_solution")
 right("in_fp64", ("scores.float()", "scores.double()"), (".squeeze(dim)", ".squeeze(dim).float()"))
 right("a_list", (BOTH, "return [(exponentials / total).to(scores.dtype), logsumexp]"))
 right("multiplied_by_the_inverse", ("exponentials / total", "exponentials * total.reciprocal()"))
+right(  # as the backward pass of an attention kernel has it
+    "exp_of_what_is_above_the_logsumexp",
+    (BOTH, "return (scores.float() - logsumexp.unsqueeze(dim)).exp().to(scores.dtype), logsumexp"),
+)
+
+
+@TABLE.mistake("mask_spoils_softmax", "-30,000")
+def a_number_for_the_mask(scores, dim):
+    rows = scores.float().masked_fill(scores == -torch.inf, -1e4)
+    rows = rows - (largest := rows.amax(dim, keepdim=True))
+    total = rows.exp().sum(dim, keepdim=True)
+    return (rows.exp() / total).to(scores.dtype), (largest + total.log()).squeeze(dim)
 
 
 @TABLE.correct()

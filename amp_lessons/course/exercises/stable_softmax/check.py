@@ -50,6 +50,7 @@ _SUBTRACT = (
     "subtract from each row its own largest score: that changes no softmax, and no exponential is above 1; "
     "logsumexp gets it back after the log"
 )
+_MASK = "leave -inf in place: exp(-inf - largest) is 0, and any number in its place may be the largest"
 _WIDE = "read the scores into fp32, compute there, and round the softmax at the end"
 
 
@@ -66,6 +67,7 @@ def _cases(draw: torch.Generator) -> list[Case]:
         Case("scores around -1000", normal(3, 5) - 1000, -1, "exp_underflows", _SUBTRACT),
         Case("columns that are 700 and 3000 apart", apart.T.contiguous(), 0, "not_by_row", _SUBTRACT),
         Case("scores of which some are masked by -inf", masked, 1, "mask_spoils_softmax", _SUBTRACT),
+        Case("scores around -30,000, some masked by -inf", masked - 3e4, 1, "mask_spoils_softmax", _MASK),
         Case(
             "a row of 70,000 equal fp16 scores", torch.zeros(1, 70_000).half(), 1, "rounded_on_the_way", _WIDE
         ),
