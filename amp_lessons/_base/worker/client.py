@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import importlib
 import io
 import os
@@ -33,6 +34,8 @@ def pickled(objects: Any) -> bytes:
         def reducer_override(self, value: Any) -> Any:
             if isinstance(value, ModuleType) and sys.modules.get(value.__name__) is value:
                 return importlib.import_module, (value.__name__,)
+            if isinstance(value, functools._lru_cache_wrapper) and value.__module__ == "__main__":
+                return cached, (value.__wrapped__, value.cache_parameters())
             if type(value).__name__ == "ZMQExitAutocall":  # what exit and quit are in a notebook
                 return getattr, (sys, "exit")
             return super().reducer_override(value)
@@ -40,6 +43,11 @@ def pickled(objects: Any) -> bytes:
     buffer = io.BytesIO()
     Pickler(buffer).dump(objects if isinstance(objects, tuple) else (objects,))
     return buffer.getvalue()
+
+
+def cached(function: Any, parameters: dict[str, Any]) -> Any:
+    """Give a function that is taken along a cache of its own, as it has one where it comes from."""
+    return functools.lru_cache(**parameters)(function)
 
 
 class Raised(Exception):  # noqa: N818 - the answer to a call
@@ -111,7 +119,7 @@ class Worker:
             os.set_blocking(each, False)
         try:
             if self._payload:
-                self.handed_in = self._answer({"do": "load", **self._payload})
+                self.handed_in = _only(_answers([self], {"do": "load", **self._payload}))
             if type(self.handed_in) is not int:
                 raise Ended("garbled", "it answered in the place of ours")
         except BaseException:
@@ -128,8 +136,7 @@ class Worker:
 
         ``keep`` leaves the result there and returns its handle.
         """
-        request: dict[str, Any] = {"do": "call", "of": of, "method": method, "keep": keep}
-        return self._answer({**request, "args": list(args), "kwargs": kwargs})
+        return _only(call_together([self], of, *args, method=method, keep=keep, **kwargs))
 
     def another(self, limits: Limits) -> Worker:
         """Return a second worker with the same in it, which is entered on its own."""
@@ -146,12 +153,6 @@ class Worker:
         head, tail = (each.decode("utf-8", "replace") for each in ends)
         left_out = self.characters - len(self.printed)
         return head + (f"\n… {left_out:,} bytes left out …\n" if left_out else "") + tail
-
-    def _answer(self, request: dict[str, Any]) -> Any:
-        ((_, answer),) = _answers([self], request)
-        if isinstance(answer, (Raised, Ended)):
-            raise answer
-        return answer
 
     def _talk(self, message: bytes) -> Generator[int, None, Any]:
         """Send a message and return what answers it; yield which event of the socket is waited for."""
@@ -238,20 +239,28 @@ def end(workers: Collection[Worker]) -> None:
             each._close(status)
 
 
-def call_together(workers: Collection[Worker], of: Handle | str, *args: Any) -> Iterator[tuple[Worker, Any]]:
+def call_together(
+    workers: Collection[Worker],
+    of: Handle | str,
+    *args: Any,
+    method: str = "",
+    keep: bool = False,
+    **kwargs: Any,
+) -> Iterator[tuple[Worker, Any]]:
     """Let workers of one host call the same at once; yield each with its answer, Raised or Ended too.
 
     When the time of one is over, all are ended that have not answered: they may wait for each other.
     """
-    request: dict[str, Any] = {
-        "do": "call",
-        "of": of,
-        "method": "",
-        "keep": False,
-        "args": list(args),
-        "kwargs": {},
-    }
-    return _answers(workers, request)
+    request: dict[str, Any] = {"do": "call", "of": of, "method": method, "keep": keep}
+    return _answers(workers, {**request, "args": list(args), "kwargs": kwargs})
+
+
+def _only(answers: Iterator[tuple[Worker, Any]]) -> Any:
+    """Return the answer of the only worker that was asked, or raise it."""
+    ((_, answer),) = answers
+    if isinstance(answer, (Raised, Ended)):
+        raise answer
+    return answer
 
 
 def _answers(workers: Collection[Worker], request: dict[str, Any]) -> Iterator[tuple[Worker, Any]]:

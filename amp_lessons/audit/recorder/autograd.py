@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import weakref
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
@@ -13,7 +14,7 @@ from torch import Tensor, nn
 
 from amp_lessons.audit.recorder import events, graph
 from amp_lessons.audit.recorder.gradients import parameters_of
-from amp_lessons.audit.recorder.later import Later, is_batched, looks_closely, scale_of
+from amp_lessons.audit.recorder.later import Later, is_batched, looks_closely, may_read, scale_of
 from amp_lessons.audit.recorder.places import (
     called_by_own_code,
     line_outside,
@@ -208,7 +209,7 @@ class AutogradCalls(Part):
         device = root.device.type
         held = any(by_library for *_, by_library in self._here.autocasts[-1:])
         asked_for = torch.is_autocast_enabled(device) and not held
-        factor = graph.factor(root)
+        factor, seed = graph.factor(root), _seed(gradients)
         handed_on = scaler is None and self._is_handed_on(root, gradients)
         scales = self._scales() if len(roots) == 1 and gradients is None and not handed_on else []
         sure = 1.0 not in scales and not self._known.scale_read  # one that was read may be in any number
@@ -218,8 +219,9 @@ class AutogradCalls(Part):
         if handed_on:
             scaler = self._here.scaled[0]
         elif scaler is None and root.numel() == 1:
-            self._here.by_hand = factor if factor >= events.LARGE_NUMBER else 1.0
-            self._here.loss = Later(root.detach() / self._here.by_hand)
+            large = (each if each >= events.LARGE_NUMBER else 1.0 for each in (factor * seed, factor))
+            self._here.by_hand, of_loss = large
+            self._here.loss = Later(root.detach() / of_loss)
         for optimizer in self._known.of_this_thread().values():
             self._known.look(parameters_of(optimizer))
         # of a loss in fp32, computed in 16 bits once autocast had ended
@@ -233,7 +235,7 @@ class AutogradCalls(Part):
             "outside": graph.made_outside(root, self._here.switches),
             "cast": graph.has_casts(root),
             "scaler": scaler,
-            "factor": factor,
+            "factor": factor * seed,
             "in_fp32": unscaled.in_fp32,
             "part_unscaled": bool(scales and scaler) and sure and graph.has_unscaled_term(root, scales),
             "averaged": graph.is_mean(root),
@@ -304,3 +306,11 @@ class AutogradCalls(Part):
         )
         if self._here.over:  # an optimizer has stepped within it
             self._here.forward.clear()
+
+
+def _seed(gradients: Any) -> float:
+    """Return the number that a backward pass begins with; NaN for one on a device, where reading it waits."""
+    given = gradients[0] if isinstance(gradients, (list, tuple)) and len(gradients) == 1 else gradients
+    if not isinstance(given, Tensor) or given.numel() != 1:
+        return 1.0
+    return float(given) if may_read(given) else math.nan

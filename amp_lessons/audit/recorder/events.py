@@ -106,17 +106,17 @@ class Backward(Event):
     """One backward pass into ``.grad``.
 
     ``scaler`` is the one whose scale the loss was multiplied by, None without; ``factor`` is the number that
-    the last operation multiplied the loss by, 1 for none, ``again`` says that it went backward before,
-    ``cast`` that something near it was cast to another dtype, ``in_fp32`` that surely nothing of it is in 16
-    bits, which is asked of what goes backward beside scaled losses. ``autocast`` is the dtype that it ran
-    under, None where a framework held the context open, which a script cannot leave; autocast was entered in
-    those of ``forward`` since the last step. ``reached`` holds the optimizers whose parameters got gradients.
-    ``scalers_called`` holds "scale" where a scaler was given a loss since the last step. ``loss`` is the
-    loss, unscaled, where reading it costs nothing. It was ``made_at`` one line and ``cast_at`` another.
-    ``averaged`` says that it is a mean as it is, ``part_unscaled`` that a part of it was added unscaled,
-    ``summed`` in which 16-bit dtype the gradients were added to others. ``inside`` is what its graph is made
-    of and ``part_in_half`` a part of it that autocast would have kept in fp32, where this step is looked at
-    closely.
+    the last operation multiplied the loss by, times the one that backward was given, 1 for none, ``again``
+    says that it went backward before, ``cast`` that something near it was cast to another dtype, ``in_fp32``
+    that surely nothing of it is in 16 bits, which is asked of what goes backward beside scaled losses.
+    ``autocast`` is the dtype that it ran under, None where a framework held the context open, which a script
+    cannot leave; autocast was entered in those of ``forward`` since the last step. ``reached`` holds the
+    optimizers whose parameters got gradients. ``scalers_called`` holds "scale" where a scaler was given a
+    loss since the last step. ``loss`` is the loss, unscaled, where reading it costs nothing. It was
+    ``made_at`` one line and ``cast_at`` another. ``averaged`` says that it is a mean as it is,
+    ``part_unscaled`` that a part of it was added unscaled, ``summed`` in which 16-bit dtype the gradients
+    were added to others. ``inside`` is what its graph is made of and ``part_in_half`` a part of it that
+    autocast would have kept in fp32, where this step is looked at closely.
     """
 
     dtype: torch.dtype

@@ -100,7 +100,7 @@ def _(event: events.StaleForward, past: Past) -> Verdicts:
 @mistake("backward ran inside the autocast context", lesson="02", costs="rounded")
 def backward_in_autocast(half: str) -> Worded:
     return (
-        "backward ran inside the autocast context: the backward pass of operations kept in fp32 is cast to "
+        "backward ran inside the autocast context: the backward pass of products kept in fp32 is cast to "
         f"{half} there, and PyTorch advises against it",
         "leave the with block after the loss; backward, step and update belong outside",
     )

@@ -33,7 +33,8 @@ def no_zero_grad(
     return (
         f"{gradients} still contained those of an earlier step: they were not set to zero in between, and "
         "backward added to them",
-        f"call {optimizer}.zero_grad() once per update, before the forward pass or after the step",
+        f"call {optimizer}.zero_grad() once per update, before the forward pass or after the step, made or "
+        "skipped",
     )
 
 

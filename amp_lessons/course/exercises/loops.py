@@ -529,9 +529,9 @@ def _clipping(window: Window) -> Iterator[Finding]:
         "not_clipped" if unclipped else "wrong_max_norm",
         f"a gradient of norm {norm:.4g} was applied with norm {found:.4g}, where max_norm={limit:g} asks for "
         f"{float(wanted.norm()):.4g}: clip_grad_norm_ {told}",
-        "in every dtype and for every batch, once the gradients have their true size, clip all parameters in "
-        "one call to max_norm itself; keep list(model.parameters()) if you keep them, for a generator is "
-        "used up after one pass",
+        "in every dtype and for every update, a shorter last one too, once the gradients have their true "
+        "size, clip all parameters in one call to max_norm itself, and leave a shorter gradient as it is; "
+        "keep list(model.parameters()) if you keep them, for a generator is used up after one pass",
     )
 
 
@@ -694,7 +694,10 @@ def _wrong_values(run: Run, seen: Tensor, losses: Tensor, sizes: Tensor) -> Iter
     }
     what = next((f" but {what}" for what, theirs in suspects.items() if _near(seen, theirs)), "")
     said = f"epoch {at + 1} has {shown}"
-    yield failed("history_not_mean", f"the history is not the mean loss of each epoch{what}: {said}", _ADVICE)
+    advice = (
+        _ADVICE.replace("every batch", "every batch, before it is divided,") if "divided" in what else _ADVICE
+    )
+    yield failed("history_not_mean", f"the history is not the mean loss of each epoch{what}: {said}", advice)
 
 
 # --- what a report says beside

@@ -58,8 +58,9 @@ KINDS: dict[str, tuple[tuple[str, ...], str]] = {
 }
 _HOW = (
     "run every module of named_modules(), the model as well, by itself under autocast, on fp16 copies of "
-    "what it is given at each call of an fp32 pass; right is what has (output - right).norm() <= 0.05 * "
-    "right.norm(), which NaN never has"
+    "what it is given at each call of an fp32 pass, and keep copies of what it returns there; right is "
+    "what has (output - right).norm() <= 0.05 * right.norm(), which NaN never has. What lies within 'a.1' "
+    "begins with 'a.1.', which 'a.10' does not"
 )
 _LIST = (
     "end with return names, a list of strings as model.named_modules() gives them; [] where none is needed"

@@ -130,8 +130,8 @@ def _mistakes(codes: Tensor, scales: Tensor, case: GroupCase) -> Iterator[Findin
         seen, top = (float(each.flatten()[int(wrong.argmax())]) for each in (scales, amax))
         said = f"{what}: a group whose largest magnitude is {top:.3g} has the scale {seen:.3g}: divided by "
         said += f"it, it is {top / seen:.3g}, where {top / 7:.3g} takes it to 7, the last code"
-        hint = "the scale is amax / 7, by which weights are divided; amax is the largest abs() of one group: "
-        hint += "neighbours in a row of (out, in)"
+        hint = "the scale is amax / 7, however small, by which weights are divided; amax is the largest "
+        hint += "abs() of one group: neighbours in a row of (out, in)"
         yield failed("other_scale", said, hint)
     said = f"{what}: a weight is off by {off:.3g} of its scale"
     hint = "(groups / scales).round() in fp32, by the scales returned, which bf16 has rounded before"

@@ -62,14 +62,15 @@ def _require_steps(different: int, batches: int) -> None:
     """Reject a training whose batches did not all meet other weights: a step moves a hundred of them."""
     if 1 < different < batches:
         said = f"only {different} sets of weights were multiplied, and {batches} batches ask for as many"
-        hint = "make one step for each batch, with its own gradient and the learning rate given"
+        hint = "make one step for each batch, and let the next one meet the weights that it made"
         bed.reject("batches_without_step", said, hint)
 
 
 def _require_unspoilt(told: Any, loader: list[tuple[Tensor, Tensor]], start: dict[str, Tensor]) -> None:
     given, after = ([each for pair in pairs for each in pair] for pairs in (loader, told["batches"]))
     if len(given) != len(after) or not all(map(torch.equal, given, after)):
-        bed.reject("inputs_changed", "the batches were changed in place", "cast into new tensors")
+        said = "the loader has other batches after training than before"
+        bed.reject("inputs_changed", said, "cast into new tensors, and leave the list as it is")
     for name, before in start.items():
         now = told["parameters"].get(name)
         if now is None or now.shape != before.shape or not now.isfinite().all():
@@ -105,7 +106,7 @@ def _require_moved(now: dict[str, Tensor], start: dict[str, Tensor], ways: dict[
     lost = rules.dtypes.updates_rounded_away(f"{came}, and {counted}", "16-bit")
     if kept.all():
         lost = replace(lost, message=f"{lost.message}. Or no optimizer was given this parameter")
-    raise bed.Rejected(lost)
+    raise bed.Rejected(replace(lost, hint=f"{lost.hint}; in all of them, from the first batch to the last"))
 
 
 def _require_losses(history: Any, losses: list[float]) -> None:

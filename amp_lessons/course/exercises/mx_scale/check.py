@@ -112,7 +112,7 @@ def _mistakes(block: Tensor, exponent: int, what: str) -> Iterator[Finding]:
         return
     if not math.isfinite(amax):
         effect = f"only {NAN}, E8M0's NaN, lets the block be seen for what it is"
-        hint = f"return {NAN} where the largest magnitude is inf or NaN: it is stored as 255, {NAN} + 127"
+        hint = f"return {NAN} where any number is inf or NaN; Python's max() may pass over a NaN"
         yield of_scales.inf_hidden(what, effect, hint)
     if amax == 0:
         yield of_scales.zero_amax(what, f"this is no exponent from {EXPONENTS[0]} to {EXPONENTS[-1]}")
@@ -123,6 +123,7 @@ def _mistakes(block: Tensor, exponent: int, what: str) -> Iterator[Finding]:
         yield failed("outside_e8m0", said, hint)
     smallest = f"{_right(block)[0]} is the smallest exponent at which nothing is above {ELEMENT.max:g}"
     if (misplaced := of_scales.misplaced(amax, 2.0**exponent, ELEMENT, what)) is not None:
-        yield replace(misplaced, message=f"{misplaced.message}; {smallest}")
+        hint = "the power of two above amax / 448, by a quotient in fp32: in fp16 it may be subnormal or 0"
+        yield replace(misplaced, message=f"{misplaced.message}; {smallest}", hint=hint)
     hint = "where amax is 448 times a power of two, floor(log2(amax / 448)) + 1 is one too many"
     yield failed("one_too_many", f"{what}, the largest magnitude lands at {lands_at:.4g}: {smallest}", hint)

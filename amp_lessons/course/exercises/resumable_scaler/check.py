@@ -48,7 +48,10 @@ def _require_state(worker: bed.Worker) -> None:
         if float_in(loaded) != saved_at:
             seen = bed.described(loaded)
             said = f"after loading, the scale is {seen}, and it was {saved_at} when it was saved"
-            bed.reject("scale_not_resumed", said, "put the scale into the state, and take it from there")
+            hint = (
+                "put the scale into the state, and take a copy of it from there: others load that state, too"
+            )
+            bed.reject("scale_not_resumed", said, hint)
         made = "with the same arguments" if settings == _SETTINGS else "with other arguments"
         for number, pair in enumerate(zip(_scales(worker, other, _AFTER), wanted, strict=True), 1):
             if pair[0] != pair[1]:

@@ -143,7 +143,7 @@ _HINTS = {
     "scheduler_not_restored": "scheduler.load_state_dict alone: no scheduler.step() when loading, and no "
     "attribute by hand, for most schedulers have more state than last_epoch",
     "learning_rate_lost": "load the optimizer's whole state dict, which holds its rate, and reset nothing",
-    "scaler_not_restored": "treat the scaler as the optimizer: scaler.state_dict() holds all of its state",
+    "scaler_not_restored": "scaler.state_dict() holds all of its state; load it into the scaler passed in",
     "growth_tracker_lost": "scaler.state_dict() holds all of its state, not the scale alone",
     "epoch_lost": "return the epoch that was passed to save_checkpoint",
     "random_state_lost": "save torch.get_rng_state(), on a GPU torch.cuda.get_rng_state_all() too, in that "

@@ -40,7 +40,8 @@ _HINTS = {
     "they are zero: & ~0xFFFF clears them, .view(torch.float32) reads bits, .to(torch.float32) converts",
     "nearest": "of the two bf16 beside a value the nearer one is asked for: add half a unit of the last kept "
     "bit, no less and no more, then clear the lower 16 bits",
-    "ties": "a tie goes to the neighbour whose last kept bit is 0: what must be added depends on that bit",
+    "ties": "a tie goes to the neighbour whose last kept bit is 0: what must be added depends on that bit, "
+    "and a carry goes on into the exponent",
     "overflow": "let the carry run into the exponent: above the largest bf16 lies inf",
     "infinity": "inf has lower bits of zero and needs no special case, if nothing else is done to it",
     "nan": "rounding can turn a NaN into inf or into zero: leave NaN out with torch.where(x.isnan(), …)",

@@ -118,6 +118,7 @@ def _require_near(seen: Tensor, right: Tensor, case: Case, what: str) -> None:
     tolerance = exp_in_fp32 + info.eps / 2  # what rounding to nearest costs
     if torch.allclose(seen.double(), right, rtol=tolerance, atol=info.smallest_normal * info.eps):
         return
-    at = (seen.double() - right).abs().nan_to_num(torch.inf).argmax()
+    off = (seen.double() - right).abs() - tolerance * right.abs()
+    at = off.nan_to_num(torch.inf).argmax()
     said = f"{what} is {seen.flatten()[at]:.6g} where {right.flatten()[at]:.6g} is right, for {case.what}"
     bed.reject(case.code, said, case.hint)
