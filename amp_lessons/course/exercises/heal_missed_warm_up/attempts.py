@@ -34,6 +34,27 @@ wrong(
     (SCHEDULE + AVERAGE, AVERAGE + outside(SCHEDULE)),
 )
 wrong("average_left_outside", "average_on_skipped_step", "10 times for 6", (AVERAGE, outside(AVERAGE)))
+HOOK = """
+    def go_on(*_):
+        scheduler.step()
+        average.update_parameters(model)
+
+    hook = optimizer.register_step_post_hook(go_on)
+"""
+START = "enabled=dtype == torch.float16), []\n"
+wrong(
+    "hook_left_on_the_optimizer",
+    "schedule_out_of_turn",
+    "after your function had returned",
+    (START, START + HOOK),
+    (IF + SCHEDULE + AVERAGE, ""),
+)
+right(
+    "hook_removed_at_the_end",
+    (START, START + HOOK),
+    (IF + SCHEDULE + AVERAGE, ""),
+    ("    return history", "    hook.remove()\n    return history"),
+)
 wrong(
     "growth_taken_for_a_skip",
     "schedule_out_of_turn",

@@ -47,7 +47,7 @@ def _with_company(run: Run) -> list[Finding]:
 
 def _beside(run: Run, name: str) -> Iterator[Finding]:
     """Hold how far one of the two was when each step was made, and in the end, against the steps."""
-    *at_steps, times = map(int, run.told["company"][name])
+    *at_steps, times, beyond = map(int, run.told["company"][name])
     what, out_of_turn, too_often = _COMPANY[name]
     steps = len(run.calls("stepped"))
     if steps < times <= len(run.seen):  # batches without a step explain as much
@@ -55,6 +55,10 @@ def _beside(run: Run, name: str) -> Iterator[Finding]:
     hint = "let it go on once after every step that was made, before the next one, and at no other time"
     if times != steps:
         said = f"{what} went on {times} times for {steps} steps of the optimizer"
+        yield failed(out_of_turn, said, hint)
+    if beyond != times:
+        said = f"{what} went on with a step of the optimizer after your function had returned"
+        hint = "what is registered on the optimizer outlives the call: remove it at the end"
         yield failed(out_of_turn, said, hint)
     for made, count in enumerate(at_steps):
         if count != made:

@@ -22,8 +22,9 @@ _PLACE_OF_INTERVAL = 4  # among the arguments of GradScaler
 def train(loop: Callable[..., Any], given: loops_there.Given) -> dict[str, Any]:
     """Let the loop train with company; return what was written down, and how far each was at every step.
 
-    The last number of each is how far it was in the end. The schedule leaves the learning rate as it is: the
-    judge knows gradients by how far the weights moved.
+    The last two numbers of each are how far it was in the end, and how far hooks take it that were left on
+    the optimizer. The schedule leaves the learning rate as it is: the judge knows gradients by how far the
+    weights moved.
     """
     soon = given["poisoned"] or given["dtype"] == torch.bfloat16
     company: dict[str, list[int]] = {"schedule": [], "average": []}
@@ -38,13 +39,19 @@ def train(loop: Callable[..., Any], given: loops_there.Given) -> dict[str, Any]:
             company["schedule"].append(scheduler.last_epoch)
             company["average"].append(int(average.n_averaged))
 
-        optimizer.register_step_pre_hook(note)
+        noted = optimizer.register_step_pre_hook(note)
         with warnings.catch_warnings():
             # PyTorch notices a schedule that goes on before the first step: the finding says it better
             warnings.filterwarnings("ignore", "Detected call of `lr_scheduler.step")
             try:
                 return loop(model, loader, optimizer, *args, scheduler=scheduler, average=average, **kwargs)
             finally:
+                noted.remove()
+                note()
+                hooks = {**optimizer._optimizer_step_pre_hooks, **optimizer._optimizer_step_post_hooks}
+                for hook in hooks.values():
+                    with contextlib.suppress(Exception):
+                        hook(optimizer, (), {})
                 note()
 
     with _growing_soon() if soon else contextlib.nullcontext():

@@ -162,3 +162,11 @@ def by_its_bits(block):
     bits = int(block.float().abs().max().view(torch.int32)) & 0x7FFFFFFF
     exponent, mantissa = bits >> 23, bits & 0x7FFFFF
     return 128 if exponent == 255 else max(exponent - 127 - 8 + (mantissa > 0x600000), -127)
+
+
+@TABLE.mistake("one_too_many", "448 times 2 to the power of")
+def logarithms_in_fp32(block):
+    amax = block.float().abs().max()
+    if not amax.isfinite():
+        return 128
+    return max(-127, int(torch.ceil(torch.log2(amax) - torch.log2(torch.tensor(448.0))))) if amax else 0

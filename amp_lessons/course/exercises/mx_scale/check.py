@@ -54,6 +54,8 @@ def cases(draw: torch.Generator) -> Iterator[tuple[str, Tensor]]:
         yield f"a block up to {abs(top):g}{', the largest negative' * (top < 0)}", _block(draw, top)
     for top in (448.0, 448.0 * 2.0**-20, 448.0 * 2.0**40, 512.0, 2.0**-9, 448.0 + 2.0**-15, 460.0, 466.0):
         yield f"a block up to {top!r}", _block(draw, top)
+    for power in range(-126, 120):  # a logarithm that is rounded up is wrong at some of them
+        yield f"a block of 448 times 2 to the power of {power}", torch.tensor([448.0 * 2.0**power])
     yield "a block of bf16", _block(draw, 0.37).bfloat16()
     yield "a block of fp16", _block(draw, 52000.0).half()
     yield "a block of fp16 up to 3e-5", _block(draw, 3e-5).half()

@@ -304,3 +304,16 @@ def in_small_pieces(chunks, rank, world_size, send, recv):
         arrived = torch.cat([recv((rank - 1) % world_size) for _ in sums[into].split(3)])
         sums[into] = sums[into] + arrived if hop < world_size - 1 else arrived
     return torch.cat(sums).mul(1 / world_size)
+
+
+@TABLE.mistake("wrong_mean", "inf")
+def running_mean(chunks, rank, world_size, send, recv):
+    means = [chunk.float() for chunk in chunks]
+    for step in range(world_size - 1):
+        send(means[(rank - step) % world_size], (rank + 1) % world_size)
+        index, mean = (rank - step - 1) % world_size, recv((rank - 1) % world_size)
+        means[index] = mean + (means[index] - mean) / (step + 2)  # inf - inf
+    for step in range(world_size - 1):
+        send(means[(rank + 1 - step) % world_size], (rank + 1) % world_size)
+        means[(rank - step) % world_size] = recv((rank - 1) % world_size)
+    return torch.cat(means)

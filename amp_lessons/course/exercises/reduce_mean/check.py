@@ -64,9 +64,10 @@ class RanksCase:
         return [[each.clone() for each in row.split(list(self.lengths))] for row in self.gradients]
 
     def off(self, result: Tensor, wanted: Tensor) -> Tensor:
-        """Return how far off a result is, by the magnitudes added; inf where one of the two is finite."""
+        """Return how far off a result is, by the magnitudes added; inf where it is not inf that is to be."""
         off = (result.double() - wanted).abs() / self.gradients.double().abs().mean(0)
-        return torch.where(result.isfinite() == wanted.isfinite(), off.nan_to_num(0.0), torch.inf)
+        alike = torch.where(wanted.isfinite(), result.isfinite(), result == wanted)
+        return torch.where(alike, off.nan_to_num(0.0), torch.inf)
 
     def near(self, result: Tensor, wanted: Tensor) -> bool:
         """Whether a result is as near as sums in fp32 are: twice a rounding per addition and division.

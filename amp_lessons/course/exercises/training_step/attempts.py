@@ -84,6 +84,12 @@ wrong(
         "    if not torch.cat([g.flatten() for g in gradients]).norm().isfinite():\n        return loss.item(), scale / 2\n",
     ),
 )
+wrong(
+    "loss_taken_back_by_the_next_scale",
+    "loss_scaled",
+    "the loss returned is",
+    ("return loss.item(), scale / 2", "return loss.item() * scale / (scale / 2), scale / 2"),
+)
 wrong("scale_never_lowered", "scale_not_halved", "half of", ("scale / 2", "scale"))
 wrong("scale_doubled", "scale_moved", "finite", (LAST, "    return loss.item(), scale * 2\n"))
 wrong(

@@ -58,6 +58,7 @@ def judge(worker: bed.Worker, draw: torch.Generator) -> Iterator[Finding]:
             _require_step(made, case, weights, batch)
         else:
             _require_nothing(made, case, weights)
+        _require_loss(made, case, weights, batch)
     yield passed("copies_in_fp16", "the loss was computed once, with copies of the weights in fp16")
     yield passed("masters_moved", "the masters moved by the true gradient, also by less than fp16 can hold")
     yield passed("overflow_left_out", "where a gradient was inf or NaN nothing moved, the scale was halved")
@@ -96,7 +97,7 @@ def _made(worker: bed.Worker, case: Case, weights: list[Tensor], batch: Any) -> 
 
 def _require_step(made: _Made, case: Case, weights: list[Tensor], batch: Any) -> None:
     """Reject another scale, step or loss than those of SGD in fp64."""
-    after, loss, scale = made
+    after, _, scale = made
     if scale != case.scale:
         said = f"for {case.what} the scale returned is {scale:g}, it was {case.scale:g}, and no gradient of "
         said += "loss times scale is too large for fp16: all are finite"
@@ -115,8 +116,12 @@ def _require_step(made: _Made, case: Case, weights: list[Tensor], batch: Any) ->
     if not off <= _WITHIN:
         hint = "weight -= lr * gradient, in fp32: there the scaled loss's gradient is divided by the scale"
         bed.reject("step_elsewhere", said, hint)
-    if not math.isclose(loss, float(true_loss), rel_tol=_WITHIN):
-        said = f"the loss returned is {loss:.6g}, and the loss is {float(true_loss):.6g}"
+
+
+def _require_loss(made: _Made, case: Case, weights: list[Tensor], batch: Any) -> None:
+    true_loss = float(step_there.loss_of([each.double() for each in weights], batch, case.loss_weight))
+    if not math.isclose(made[1], true_loss, rel_tol=_WITHIN):
+        said = f"for {case.what} the loss returned is {made[1]:.6g}, and the loss is {true_loss:.6g}"
         bed.reject("loss_scaled", said, "the scale goes into backward, not into what is returned")
 
 
