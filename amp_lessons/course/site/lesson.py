@@ -69,6 +69,7 @@ def lesson_page(head: Head, shelf: Shelf) -> Page:
         description=f"{head.title}: lesson {head.number} of a course on mixed precision with PyTorch",
         scripts=("questions.js", "widgets.js", "views.js"),
         kind="lesson",
+        under="index.html",
     )
 
 

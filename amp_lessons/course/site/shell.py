@@ -33,7 +33,7 @@ _PAGE = Markup(
 <body>
 <a class="skip" href="#content">To the content</a>
 <header>
-<nav aria-label="Site">{navigation}</nav>
+<nav aria-label="Site"><a class="home" href="index.html">amp-lessons</a> {navigation}</nav>
 <button type="button" id="theme" hidden>Dark</button>
 </header>
 <main id="content" class="{kind}">
@@ -64,7 +64,8 @@ _EARLY = Markup(
 class Page:
     """One page: the name of its file, title, what is in it, and the scripts of ``assets`` that it needs.
 
-    ``kind`` is a class for the style. ``listed`` is what the navigation calls it; empty where it does not.
+    ``kind`` is a class for the style. ``listed`` is what the navigation calls it; where that is empty, the
+    page ``under`` which it is found is marked.
     """
 
     file: str
@@ -74,6 +75,7 @@ class Page:
     scripts: tuple[str, ...] = ()
     kind: str = ""
     listed: str = ""
+    under: str = ""
 
 
 def html_of(page: Page, pages: Iterable[Page]) -> str:
@@ -97,12 +99,15 @@ def _path(script: str) -> str:
 
 
 def _navigation(here: Page, pages: Iterable[Page]) -> Markup:
-    return Markup(" ").join(link(each.file, each.listed, each is here) for each in pages if each.listed)
+    current = {here.under: Markup(' aria-current="true"'), here.file: Markup(' aria-current="page"')}
+    item = Markup('<a href="{}"{}>{}</a>').format
+    listed = (each for each in pages if each.listed)
+    return Markup(" ").join(item(each.file, current.get(each.file, ""), each.listed) for each in listed)
 
 
-def link(to: str, words: str | Markup, here: bool = False) -> Markup:
-    """Return a link; one to the page that it stands on says so."""
-    return Markup('<a href="{}"{}>{}</a>').format(to, Markup(' aria-current="page"' if here else ""), words)
+def link(to: str, words: str | Markup) -> Markup:
+    """Return a link."""
+    return Markup('<a href="{}">{}</a>').format(to, words)
 
 
 def address(file: str) -> str:

@@ -431,10 +431,14 @@ def test_every_term_of_the_glossary_can_be_linked_to_and_no_file_of_the_tests_is
     assert "tests/" not in (site / "glossary.html").read_text("utf-8")
 
 
-def test_a_page_is_marked_where_it_is_listed():
+def test_a_page_is_marked_where_it_is_listed_or_found():
     here, other = Page("a.html", "A", "", listed="A"), Page("b.html", "B", "", listed="B")
-    marked = re.findall('<a href="([^"]+)" aria-current="page">', html_of(here, [here, other]))
-    assert marked == ["a.html"]
+    below = Page("c.html", "C", "", under="b.html")
+    marked = [
+        re.findall('<a href="([^"]+)" aria-current="(.*?)">', html_of(each, [here, other, below]))
+        for each in (here, below)
+    ]
+    assert marked == [[("a.html", "page")], [("b.html", "true")]]
 
 
 def test_what_others_wrote_is_never_markup():
