@@ -52,6 +52,7 @@
       const end = make("div", "end");
       end.innerHTML = `<p class="asked">${at.cause}</p><p>${at.cure}</p><p>Read on in ${at.lesson}. To see whether it is so:</p>${at.code}`;
       box.append(end);
+      window.ampCopyable(end);
     }
     const ways = make("p", "");
     for (const [text, to] of [["Back", places.slice(0, -1)], ["Start again", []]]) {
