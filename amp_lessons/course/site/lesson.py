@@ -74,9 +74,8 @@ def lesson_page(head: Head, shelf: Shelf) -> Page:
 
 
 _READ = Markup(
-    '<p class="how">Here the lesson is to be read: what each cell showed when it was run stands below it; '
-    "below a question it is folded until you have answered. What is said of running cells, of keys and "
-    "menus, holds in the notebook.</p>"
+    '<p class="how">What each cell showed stands below it, and below a question it is folded until you have '
+    "answered. What is said of running cells, of keys and menus, holds in the notebook.</p>"
 )
 
 
