@@ -102,11 +102,13 @@ def _folded(cells: list[Cell]) -> Markup:
     """Fold a deeper section: its heading, its minutes and whom it is for stay in sight."""
     heading, rest = _html(cells[:1]), _html(cells[1:])
     _, id, title = _HEADING.search(heading).groups()  # type: ignore[union-attr]  # its first cell begins with it
-    below = _HEADING.sub("", heading, count=1)
+    cell = f' id="cell-{cells[0]["id"]}"'
+    below = _HEADING.sub("", heading, count=1).replace(cell, "")
     told = _FOR_WHOM.search(below)
     return Markup(
-        '<details class="deeper"><summary><h2 id="{}">{}</h2> <span>{}</span></summary>{}{}</details>'
+        '<details class="deeper"{}><summary><h2 id="{}">{}</h2> <span>{}</span></summary>{}{}</details>'
     ).format(
+        Markup(cell),
         Markup(id),
         Markup(title),
         Markup(_LINK.sub("", told[1] if told else "")),  # no link inside of what is pressed to unfold

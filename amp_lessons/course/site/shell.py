@@ -8,7 +8,9 @@ from dataclasses import dataclass
 
 from markupsafe import Markup
 
+from amp_lessons._base.text.prose import as_html
 from amp_lessons.course.lessons import shipped
+from amp_lessons.course.routes.stops import InLesson
 
 REPOSITORY = "https://github.com/amp-lessons/amp-lessons"
 
@@ -115,10 +117,16 @@ def address(file: str) -> str:
     return file.replace(".ipynb", ".html")
 
 
-def lesson_link(number: str) -> Markup:
-    """Return a link to the page of a lesson, by its number."""
+def lesson_link(number: str, section: str = "") -> Markup:
+    """Return a link to the page of a lesson, by its number, or to a section of it, by the id of its heading.
+
+    Raises ValueError where there is no such lesson, or section.
+    """
     head = shipped.head_of(number)
-    return link(address(head.file), f"Lesson {number}, {head.short_title}")
+    if not section:
+        return link(address(head.file), f"Lesson {number}, {head.short_title}")
+    heading = as_html(InLesson(number, section).heading.removeprefix("Deeper: "))
+    return link(f"{address(head.file)}#cell-{section}", Markup("Lesson {}, “{}”").format(number, heading))
 
 
 def as_script(name: str, value: object) -> str:

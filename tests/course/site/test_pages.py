@@ -33,13 +33,14 @@ from amp_lessons.course.lessons import shipped
 from amp_lessons.course.quizzes import Choice, Question
 from amp_lessons.course.routes.catalogue import ROUTES
 from amp_lessons.course.site.build import ASSETS, build, style
-from amp_lessons.course.site.explain import steps, wording
+from amp_lessons.course.site.explain import explain_page, steps, wording
 from amp_lessons.course.site.glossary import term_id
 from amp_lessons.course.site.lesson import is_columns
 from amp_lessons.course.site.questions import behind_questions, question_html
 from amp_lessons.course.site.search import search_script
-from amp_lessons.course.site.shell import Page, address, html_of
+from amp_lessons.course.site.shell import Page, address, html_of, lesson_link
 from amp_lessons.course.site.substitutes import ON_PAGES, captions, said_on_pages
+from amp_lessons.course.site.symptoms import symptoms_script
 from amp_lessons.course.views.base.code import code_html
 from amp_lessons.formats import FORMATS
 from tests.course.site.sites import whole_site
@@ -145,9 +146,9 @@ def test_no_page_is_heavy(site, pages):
 def test_the_core_is_open_and_what_is_deeper_is_folded(site, head):
     text = page_of(site, head.number)
     _, deeper = shipped.parts_of(head.number)
-    folds = re.findall(r'<details class="deeper">.*?</summary>', text, re.DOTALL)
+    folds = re.findall(r'<details class="deeper".*?</summary>', text, re.DOTALL)
     assert len(folds) == len(deeper)
-    before = text.partition('<details class="deeper">')[0]
+    before = text.partition('<details class="deeper"')[0]
     assert "LessonEnd" not in before  # what it says is there, not the call
     for fold, section in zip(folds, deeper, strict=True):
         _, words = shipped.heading_of(section[0])
@@ -429,6 +430,17 @@ def test_every_term_of_the_glossary_can_be_linked_to_and_no_file_of_the_tests_is
     assert term_id("fp32 island") == "term-fp32-island"
     assert {"term-autocast", "term-loss-scale", "term-fp32-island"} < ids
     assert "tests/" not in (site / "glossary.html").read_text("utf-8")
+
+
+def test_answers_lead_to_the_section_that_explains_them():
+    assert re.search("html#cell-clip.{,3}>Lesson 04, “Clipping”", symptoms_script())
+    assert 'html#cell-model-half">Lesson 04, “Why not <code>model.half()</code>?”</a>' in explain_page().body
+    assert lesson_link("03", "deeper-breaks").endswith("Lesson 03, “What breaks a run at every scale?”</a>")
+
+
+def test_a_section_that_a_lesson_does_not_have_is_refused():
+    with pytest.raises(ValueError, match="no heading whose cell is called 'unicorn'"):
+        lesson_link("03", "unicorn")
 
 
 def test_a_page_is_marked_where_it_is_listed_or_found():
