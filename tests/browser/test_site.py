@@ -20,7 +20,7 @@ from amp_lessons.course.site.explain import wording
 from tests.audit.explaining.said_by_torch import said_by_torch
 from tests.audit.explaining.test_library_messages import IN_FILES, REPORTED
 from tests.browser.site_pages import keeps_out, open_pages
-from tests.course.site.sites import loss_scale_view, whole_site
+from tests.course.site.sites import COLUMNS, loss_scale_view, whole_site
 
 pytestmark = pytest.mark.thorough
 
@@ -207,6 +207,13 @@ def test_code_on_a_phone_keeps_its_lines_and_scrolls(open_page):
     solution = page.locator("#cell-largest-safe-scale-card pre[aria-label='Source of the solution']")
     shadow = "each => getComputedStyle(each).backgroundImage"
     assert "gradient" in solution.evaluate(shadow), "there is more of it"
+
+
+def test_the_column_is_as_wide_as_a_line_of_a_notebook(open_page):
+    code = open_page("03_loss_scaling").locator("#cell-fails-loop pre")
+    more = "(each, line) => { each.textContent = line; return each.scrollWidth - each.clientWidth; }"
+    assert code.evaluate(more, COLUMNS * "x") == 0
+    assert code.evaluate(more, (COLUMNS + 1) * "x") > 0
 
 
 def test_the_contents_at_the_side_mark_where_one_reads(open_page):

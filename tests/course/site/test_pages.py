@@ -43,9 +43,16 @@ from amp_lessons.course.site.substitutes import ON_PAGES, captions, said_on_page
 from amp_lessons.course.site.symptoms import symptoms_script
 from amp_lessons.course.views.base.code import code_html
 from amp_lessons.formats import FORMATS
-from tests.course.site.sites import whole_site
+from tests.course.site.sites import COLUMNS, whole_site
 
 FRONT_KB, LESSON_KB = 120, 1500  # what a page may weigh, packed, with all that it loads at once
+LONGER = {  # cells with a line that is moved sideways
+    "04 clip-run",
+    "06 heal-overbearing-penalty-stub",
+    "06 heal-standstill-adam-run",
+    "08 ddp-step-stub",
+    "08 reduce-mean-stub",
+}
 LOADED = [(tag, "src") for tag in ("img", "script", "iframe", "source", "video")] + [("link", "href")]
 
 
@@ -198,6 +205,17 @@ def test_in_lesson_03_no_comment_at_the_end_of_a_line_makes_it_long():
     code = [each for each in shipped.parts_of("03")[0] if each["cell_type"] == "code"]
     lines = "\n".join(shipped.source(each) for each in code[1:]).splitlines()
     assert [line for line in lines if "  # " in line and len(line) > 70] == []
+
+
+def test_lines_of_code_are_as_long_as_the_column_of_a_page_is_wide():
+    longer = {
+        f"{head.number} {cell['id']}"
+        for head in shipped.heads()
+        for cell in shipped.cells_in(head.number)
+        if cell["cell_type"] == "code"
+        and max(map(len, shipped.source(cell).splitlines()), default=0) > COLUMNS
+    }
+    assert longer <= LONGER
 
 
 def test_words_that_a_page_replaces_are_there():
