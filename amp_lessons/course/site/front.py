@@ -86,7 +86,7 @@ def _routes() -> Markup:
         _ROUTE.format(
             each.title,
             each.to,
-            each.takes,
+            each.takes.strip(" ()"),
             Markup(linked(markdown2html_mistune(each.steps()))),
             _ON_THIS_SITE.get(each.id, ""),
         )
