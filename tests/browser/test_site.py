@@ -209,6 +209,14 @@ def test_code_on_a_phone_keeps_its_lines_and_scrolls(open_page):
     assert "gradient" in solution.evaluate(shadow), "there is more of it"
 
 
+def test_code_is_copied_by_keyboard_and_what_it_printed_has_no_button(open_page):
+    page = open_page("03_loss_scaling", permissions=["clipboard-read", "clipboard-write"])
+    button = page.locator("#cell-surprise").get_by_role("button")
+    button.press("Enter")
+    expect(button).to_have_text("Copied")
+    assert page.evaluate("navigator.clipboard.readText()").startswith("import torch\n\ngradient = ")
+
+
 def test_the_column_is_as_wide_as_a_line_of_a_notebook(open_page):
     code = open_page("03_loss_scaling").locator("#cell-fails-loop pre")
     more = "(each, line) => { each.textContent = line; return each.scrollWidth - each.clientWidth; }"
