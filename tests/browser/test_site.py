@@ -217,6 +217,11 @@ def test_code_is_copied_by_keyboard_and_what_it_printed_has_no_button(open_page)
     assert page.evaluate("navigator.clipboard.readText()").startswith("import torch\n\ngradient = ")
 
 
+def test_the_navigation_stands_at_one_place(open_page):
+    first = [open_page(name).locator("header a").first for name in ("index", "03_loss_scaling", "symptoms")]
+    assert len({each.bounding_box()["x"] for each in first}) == 1
+
+
 def test_the_column_is_as_wide_as_a_line_of_a_notebook(open_page):
     code = open_page("03_loss_scaling").locator("#cell-fails-loop pre")
     more = "(each, line) => { each.textContent = line; return each.scrollWidth - each.clientWidth; }"
