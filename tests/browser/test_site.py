@@ -292,6 +292,7 @@ def test_the_tree_of_symptoms_asks_in_bold_and_leads_to_a_cause(open_page):
         for aside in page.locator("#tree .asked + p.how").all():
             expect(aside).to_have_css("font-weight", "400")
         page.locator("#tree").get_by_role("button", name=answer.text, exact=True).click()
+    expect(page.locator("#tree .end")).to_be_focused()
     said = page.locator("#tree .end").inner_text()
     assert path.end.code.splitlines()[0] in said
     page.reload()  # the address says where one stands
