@@ -20,7 +20,7 @@ from amp_lessons.course.site.explain import wording
 from tests.audit.explaining.said_by_torch import said_by_torch
 from tests.audit.explaining.test_library_messages import IN_FILES, REPORTED
 from tests.browser.site_pages import keeps_out, open_pages
-from tests.course.site.sites import loss_scale_view, whole_site
+from tests.course.site.sites import COLUMNS, loss_scale_view, whole_site
 
 pytestmark = pytest.mark.thorough
 
@@ -209,6 +209,26 @@ def test_code_on_a_phone_keeps_its_lines_and_scrolls(open_page):
     assert "gradient" in solution.evaluate(shadow), "there is more of it"
 
 
+def test_code_is_copied_by_keyboard_and_what_it_printed_has_no_button(open_page):
+    page = open_page("03_loss_scaling", permissions=["clipboard-read", "clipboard-write"])
+    button = page.locator("#cell-surprise").get_by_role("button")
+    button.press("Enter")
+    expect(button).to_have_text("Copied")
+    assert page.evaluate("navigator.clipboard.readText()").startswith("import torch\n\ngradient = ")
+
+
+def test_the_navigation_stands_at_one_place(open_page):
+    first = [open_page(name).locator("header a").first for name in ("index", "03_loss_scaling", "symptoms")]
+    assert len({each.bounding_box()["x"] for each in first}) == 1
+
+
+def test_the_column_is_as_wide_as_a_line_of_a_notebook(open_page):
+    code = open_page("03_loss_scaling").locator("#cell-fails-loop pre")
+    more = "(each, line) => { each.textContent = line; return each.scrollWidth - each.clientWidth; }"
+    assert code.evaluate(more, COLUMNS * "x") == 0
+    assert code.evaluate(more, (COLUMNS + 1) * "x") > 0
+
+
 def test_the_contents_at_the_side_mark_where_one_reads(open_page):
     page = open_page("04_fp32_vs_amp")
     for link in (page.locator(".contents ol a").nth(2), page.locator(".contents ul a").first):
@@ -272,6 +292,7 @@ def test_the_tree_of_symptoms_asks_in_bold_and_leads_to_a_cause(open_page):
         for aside in page.locator("#tree .asked + p.how").all():
             expect(aside).to_have_css("font-weight", "400")
         page.locator("#tree").get_by_role("button", name=answer.text, exact=True).click()
+    expect(page.locator("#tree .end")).to_be_focused()
     said = page.locator("#tree .end").inner_text()
     assert path.end.code.splitlines()[0] in said
     page.reload()  # the address says where one stands

@@ -22,11 +22,12 @@ class Message:
     """An error or a warning of PyTorch's or a framework's, what it means and what to change.
 
     ``patterns`` are regular expressions, any of which is searched for in the text, where every run of white
-    space is one blank. ``lesson`` is the number of the lesson that explains it, ``source`` the file of
-    PyTorch's, or of a framework's, that says it, or ``C++``; ``seen_at`` a public place where somebody met
-    it. Where one of ``unless`` is found too, in another line of a traceback mostly, the text says something
-    else. What ``SEVERAL`` say, each in its own words, gives way to another message nearby. Sentences have
-    ``code`` between backticks. Raises ValueError for what is no regular expression.
+    space is one blank. ``lesson`` is the number of the lesson that explains it, ``section`` the id of the
+    heading's cell there, ``source`` the file of PyTorch's, or of a framework's, that says it, or ``C++``;
+    ``seen_at`` a public place where somebody met it. Where one of ``unless`` is found too, in another line
+    of a traceback mostly, the text says something else. What ``SEVERAL`` say, each in its own words, gives
+    way to another message nearby. Sentences have ``code`` between backticks.
+    Raises ValueError for what is no regular expression.
     """
 
     name: str
@@ -37,6 +38,7 @@ class Message:
     source: str
     seen_at: str = ""
     unless: tuple[str, ...] = ()
+    section: str = ""
 
     def __post_init__(self) -> None:
         for each in (*self.patterns, *self.unless):

@@ -14,7 +14,12 @@ from amp_lessons.audit.rules.rule import AtTheEnd, Rule, Verdicts, likely, on, s
 NO_LIMIT = 1e6  # a max_norm that is only there for the norm that clipping returns
 
 
-@mistake("the learning rate's schedule went on although the step was skipped", lesson="03", costs="beside")
+@mistake(
+    "the learning rate's schedule went on although the step was skipped",
+    lesson="03",
+    costs="beside",
+    section="skip",
+)
 def schedule_on_skipped_step(advanced: int, steps: int) -> Worded:
     return (
         f"the learning rate's schedule was advanced {counted(advanced, 'time')} for {counted(steps, 'step')} "
@@ -42,7 +47,9 @@ class _Schedules(Rule):
             yield seen(schedule_on_skipped_step(self.advanced[event.schedule], past.steps.made[optimizer]))
 
 
-@mistake("the averaged weights went on although the step was skipped", lesson="03", costs="beside")
+@mistake(
+    "the averaged weights went on although the step was skipped", lesson="03", costs="beside", section="skip"
+)
 def average_on_skipped_step(advanced: int, steps: int) -> Worded:
     return (
         f"the averaged weights were updated {counted(advanced, 'time')} for {counted(steps, 'step')} of the "
@@ -61,7 +68,7 @@ def _(event: events.Averaged, past: Past) -> Verdicts:
         yield likely(finding, resembles(advanced)) if event.resembles else seen(finding)
 
 
-@mistake("checkpoints lack the scaler's state", only_audit=True, costs="beside")
+@mistake("checkpoints lack the scaler's state", only_audit=True, costs="beside", section="resume")
 def scaler_not_saved(before: int = 0, since: int = 0) -> Worded:
     """Report a checkpoint with an optimizer's state and without the scaler's.
 
@@ -100,6 +107,7 @@ class _Saved(Rule):
     lesson="03",
     only_audit=True,
     costs="beside",
+    section="clip",
 )
 def logs_scaled(what: str) -> Worded:
     return (

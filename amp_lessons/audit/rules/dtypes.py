@@ -12,7 +12,7 @@ from amp_lessons.audit.rules.rule import HALVES, AtTheEnd, Rule, Verdicts, dtype
 _MANY = 0.25  # of the weights, standing still
 
 
-@mistake("every gradient was exactly 0", lesson="03", only_audit=True, costs="stops")
+@mistake("every gradient was exactly 0", lesson="03", only_audit=True, costs="stops", section="fails")
 def gradients_all_zero(scale: float | None = None) -> Worded:
     """Report gradients that are all 0, computed in fp16 at the loss ``scale``, None in another format."""
     seen = "every gradient was exactly 0 at two steps in a row that were looked at: no weight can learn"
@@ -30,7 +30,7 @@ def _(event: events.GradientsZero, past: Past) -> Verdicts:
     yield seen(gradients_all_zero(event.scale if dtype_name(event.used) == "fp16" else None))
 
 
-@mistake("a forward pass ran outside autocast", lesson="02", costs="gain")
+@mistake("a forward pass ran outside autocast", lesson="02", costs="gain", section="cache")
 def no_autocast(
     forward: str,
     asked: str,
@@ -61,7 +61,11 @@ def _(event: events.ForwardSeen, past: Past) -> Verdicts:
         yield seen(no_autocast("the forward pass", asked, hint))
 
 
-@mistake("autocast ran in another dtype than asked for", unseen="an audit gives it by another code")
+@mistake(
+    "autocast ran in another dtype than asked for",
+    unseen="an audit gives it by another code",
+    section="autocast",
+)
 def wrong_autocast_dtype(what: str, seen: str, asked: object) -> Worded:
     return (
         f"{what} ran in {seen} although dtype={asked} was asked for",
@@ -82,7 +86,9 @@ def inputs_cast(whose: str) -> Worded:
     )
 
 
-@mistake("one autocast context, and its cache of weights, outlived an optimizer step", lesson="02")
+@mistake(
+    "one autocast context, and its cache of weights, outlived an optimizer step", lesson="02", section="cache"
+)
 def one_big_autocast(anew: str = "in every iteration") -> Worded:
     """Report that autocast's cache of 16-bit weights outlived a step; ``anew`` says when to begin again."""
     return (
@@ -97,7 +103,7 @@ def _(event: events.StaleForward, past: Past) -> Verdicts:
     yield seen(one_big_autocast())
 
 
-@mistake("backward ran inside the autocast context", lesson="02", costs="rounded")
+@mistake("backward ran inside the autocast context", lesson="02", costs="rounded", section="backward")
 def backward_in_autocast(half: str) -> Worded:
     return (
         "backward ran inside the autocast context: the backward pass of products kept in fp32 is cast to "
@@ -112,7 +118,9 @@ def _(event: events.Backward, past: Past) -> Verdicts:
         yield seen(backward_in_autocast(dtype_name(event.autocast)))
 
 
-@mistake("the optimizer's step ran inside autocast", lesson="02", only_audit=True, costs="rounded")
+@mistake(
+    "the optimizer's step ran inside autocast", lesson="02", only_audit=True, costs="rounded", section="cache"
+)
 def step_in_autocast(half: str) -> Worded:
     return (
         "optimizer.step() stands inside the autocast context, which cast the optimizer's own products to "
@@ -126,7 +134,7 @@ def _(event: events.ProductsInStep, past: Past) -> Verdicts:
     yield seen(step_in_autocast(dtype_name(event.dtype)))
 
 
-@mistake("the parameters themselves are in 16 bits", lesson="01", costs="rounded")
+@mistake("the parameters themselves are in 16 bits", lesson="01", costs="rounded", section="vanish")
 def half_parameters(which: str = "the model's parameters were converted to", scaler: bool = True) -> Worded:
     """Report parameters that are in 16 bits themselves; ``which`` ends in a verb, a ``scaler`` may be on."""
     kept_out = ", and the scaler refuses their gradients unless a fused optimizer unscales them"
@@ -149,6 +157,7 @@ def _(event: events.StepAsked, past: Past) -> Verdicts:
     lesson="07",
     only_audit=True,
     costs="rounded",
+    section="load",
 )
 def pure_bfloat16(seen: str, under_autocast: bool) -> Worded:
     """Remark on weights in bf16; ``seen`` says which, and since when they are so."""
@@ -170,7 +179,9 @@ def _(event: events.WeightsInHalf, past: Past) -> Verdicts:
         yield seen(pure_bfloat16(which, event.under_autocast), event.since)
 
 
-@mistake("updates are below half a spacing of the weights' format", lesson="01", costs="rounded")
+@mistake(
+    "updates are below half a spacing of the weights' format", lesson="01", costs="rounded", section="vanish"
+)
 def updates_rounded_away(seen: str, half: str) -> Worded:
     return (
         f"{seen}: an update below half the distance to the next {half} number is rounded away, and so is the "
@@ -195,7 +206,7 @@ def _(event: events.UpdatesLost, past: Past) -> Verdicts:
         yield seen(updates_rounded_away(twice, half), event.since)
 
 
-@remark("weight decay in 16 bits never acts", lesson="01", only_audit=True, costs="rounded")
+@remark("weight decay in 16 bits never acts", lesson="01", only_audit=True, costs="rounded", section="vanish")
 def decay_rounded_away(part: float, half: str) -> Worded:
     return (
         f"weight decay takes {part:.1g} of each weight in a step, at most, which is less than half the "
@@ -222,7 +233,7 @@ class _Decays(Rule):
                 yield seen(decay_rounded_away(largest, half), first.cast_at, about=first)
 
 
-@remark("gradients are added up in 16 bits", lesson="01", only_audit=True, costs="rounded")
+@remark("gradients are added up in 16 bits", lesson="01", only_audit=True, costs="rounded", section="vanish")
 def gradients_summed_in_half(seen: str, half: str) -> Worded:
     """Remark on gradients added up in ``half`` precision; ``seen`` says of what and where."""
     return (
@@ -250,6 +261,7 @@ def _(event: events.SummedInHalf, past: Past) -> Verdicts:
 @mistake(
     "matrix products ran in another dtype than asked for",
     unseen="in which dtype products were to run is not known",
+    section="autocast",
 )
 def products_in_another_dtype(what: str, seen: str | None, asked: str) -> Worded:
     """Report that ``what`` (whose, in the plural) ran in ``seen``; None stands for none that ran at all."""
@@ -280,7 +292,7 @@ def parameters_frozen(when: str, which: str, hint: str) -> Worded:
     )
 
 
-@mistake("the model was in evaluation mode")
+@mistake("the model was in evaluation mode", section="validation")
 def evaluation_mode(when: str) -> Worded:
     return (
         f"{when} the model was in evaluation mode, in which dropout is off and batch norm's statistics "

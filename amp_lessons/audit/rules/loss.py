@@ -44,7 +44,9 @@ def graph_used_twice() -> Worded:
     )
 
 
-@mistake("the loss was computed outside autocast, and so in 16 bits", lesson="02", costs="rounded")
+@mistake(
+    "the loss was computed outside autocast, and so in 16 bits", lesson="02", costs="rounded", section="loss"
+)
 def loss_outside_autocast(half: str, loss: str = "the loss", part: bool = False) -> Worded:
     """Report ``loss`` (whose, or a ``part`` of it) computed on outputs in ``half`` where autocast was off."""
     whole = "the scale 65536 overflows at the very start of backward"
@@ -55,7 +57,7 @@ def loss_outside_autocast(half: str, loss: str = "the loss", part: bool = False)
     )
 
 
-@mistake("the loss was cast to 16 bits before backward", lesson="03", costs="rounded")
+@mistake("the loss was cast to 16 bits before backward", lesson="03", costs="rounded", section="half")
 def loss_in_half(half: str, loss: str = "the loss", by_hand: bool = True) -> Worded:
     """Report ``loss`` (whose) in ``half`` precision: cast ``by_hand``, or computed so inside autocast."""
     how, cure = f"was cast to {half} before backward", ", or as it comes out of the autocast context"
@@ -117,7 +119,7 @@ def _(event: events.LossScaled, past: Past) -> Verdicts:
         yield seen(scale_needs_a_tensor())
 
 
-@mistake("the loss went backward without being scaled", lesson="03", costs="rounded")
+@mistake("the loss went backward without being scaled", lesson="03", costs="rounded", section="fails")
 def loss_not_scaled(
     why: str,
     effect: str = "gradients below 2⁻²⁵ vanish in fp16",
@@ -161,7 +163,7 @@ class _UnscaledByHand(Rule):
         yield likely(loss_not_scaled(why, effect, hint=hint), signs, about=self.first)
 
 
-@mistake("the loss was scaled without the scaler's knowing")
+@mistake("the loss was scaled without the scaler's knowing", section="scaler")
 def scaled_by_hand(factor: float) -> Worded:
     return (
         f"the loss was multiplied by {factor:g} by hand: scaler.scale was never called, so the scaler "
@@ -170,7 +172,7 @@ def scaled_by_hand(factor: float) -> Worded:
     )
 
 
-@mistake("the loss was scaled, and the unscaled one went backward")
+@mistake("the loss was scaled, and the unscaled one went backward", section="scaler")
 def scaled_loss_discarded(by: str) -> Worded:
     return (
         "scaler.scale(loss) was called but backward ran on the unscaled loss, so scaler.step divides "
@@ -201,7 +203,7 @@ class _Unscaled(Rule):
             yield likely(loss_not_scaled("no scaler has seen it"), why)
 
 
-@mistake("the loss scale is too small for small gradients to survive", costs="rounded")
+@mistake("the loss scale is too small for small gradients to survive", costs="rounded", section="race")
 def scale_too_small(scale: float, effect: str) -> Worded:
     return (
         f"the loss scale {scale:g} is too small: {effect}",

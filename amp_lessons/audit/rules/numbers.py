@@ -11,7 +11,9 @@ from amp_lessons.audit.rules.rows import Worded, mistake
 from amp_lessons.audit.rules.rule import HALVES, Verdicts, dtype_name, likely, on, seen
 
 
-@mistake("the moving average is rounded to 16 bits in every step", lesson="01", costs="rounded")
+@mistake(
+    "the moving average is rounded to 16 bits in every step", lesson="01", costs="rounded", section="vanish"
+)
 def average_stuck(came: str, half: str, what: str = "the average is") -> Worded:
     return (
         f"{came}: {what} rounded to {half} in every step, and what is left of an update after (1 - decay) is "
@@ -37,7 +39,7 @@ def resembles(steps: int) -> str:
     return f"in {steps} steps its numbers took in a part of the weights, which may be something else"
 
 
-@mistake("several positions are rounded to one", lesson="01", costs="rounded")
+@mistake("several positions are rounded to one", lesson="01", costs="rounded", section="predict")
 def positions_rounded(seen: str, lacking: str, effect: str = "several of them become one") -> Worded:
     return (
         f"{seen}: the positions are rounded to a format that has no {lacking}, and {effect}",
@@ -58,7 +60,7 @@ def _(event: events.Arithmetic, past: Past) -> Verdicts:
         yield seen(positions_rounded(which, f"odd numbers above {_counted_to(half):g}"))
 
 
-@mistake("a count in 16 bits stops growing", lesson="01", costs="beside")
+@mistake("a count in 16 bits stops growing", lesson="01", costs="beside", section="predict")
 def metric_stops(seen: str, half: str, stop: float) -> Worded:
     """Report a sum in ``half`` precision that takes no more ones from ``stop`` on; ``seen`` says where."""
     return (
@@ -81,7 +83,13 @@ def _counted_to(half: str) -> float:
     return 2 / formats.FORMATS[half].epsilon
 
 
-@mistake("a metric was rounded to 16 bits on its way", lesson="01", costs="beside", only_audit=True)
+@mistake(
+    "a metric was rounded to 16 bits on its way",
+    lesson="01",
+    costs="beside",
+    only_audit=True,
+    section="predict",
+)
 def metric_rounded(seen: str, how: str) -> Worded:
     return (f"{seen}: {how}", "sum in fp32, in integers, or in Python's own numbers")
 
@@ -129,7 +137,7 @@ def _rounded_to_zero(eps: float, half: str) -> Finding:
     return eps_vanishes(f"{eps:g} is to protect from 0", how)
 
 
-@mistake("a query without a key gives NaN", lesson="02", costs="stops")
+@mistake("a query without a key gives NaN", lesson="02", costs="stops", section="deeper-sdpa")
 def masked_row_nan(
     seen: str,
     how: str = "-1e9 is beyond fp16, where it becomes -inf, and softmax of nothing but -inf subtracts -inf "
@@ -153,13 +161,17 @@ def _(event: events.Arithmetic, past: Past) -> Verdicts:
     "a query without a key gives an average of what is hidden",
     lesson="02",
     unseen="only an exercise asks for it",
+    section="deeper-sdpa",
 )
 def masked_row_not_zero(seen: str, hint: str) -> Worded:
     return f"{seen}; of scores that are all equal, softmax gives every key the same weight", hint
 
 
 @mistake(
-    "a buffer that forward passes write is inf or NaN, and the weights are not", lesson="06", costs="beside"
+    "a buffer that forward passes write is inf or NaN, and the weights are not",
+    lesson="06",
+    costs="beside",
+    section="heal-nan-in-tests-seen",
 )
 def buffers_not_finite(seen: str, statistics: bool = True) -> Worded:
     """Report buffers that are inf or NaN; ``seen`` says which, ``statistics`` that they are a norm's."""
@@ -184,7 +196,7 @@ def _(event: events.BuffersBroken, past: Past) -> Verdicts:
     yield seen(buffers_not_finite(f"{which} inf or NaN{after}", event.statistics))
 
 
-@mistake("the weights themselves are inf or NaN", lesson="06", only_audit=True)
+@mistake("the weights themselves are inf or NaN", lesson="06", only_audit=True, section="own-steps")
 def weights_broken(
     which: str,
     step: str = "a step",

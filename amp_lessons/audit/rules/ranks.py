@@ -8,7 +8,7 @@ from amp_lessons.audit.rules.rows import Worded, mistake, remark
 from amp_lessons.audit.rules.rule import Verdicts, likely, on
 
 
-@mistake("the ranks had different loss scales", lesson="08")
+@mistake("the ranks had different loss scales", lesson="08", section="deeper-loop")
 def scales_apart(who: str) -> Worded:
     """Report loss scales that differ: ``who`` is a clause, "the ranks went into step 3 with … scales"."""
     return (
@@ -17,7 +17,7 @@ def scales_apart(who: str) -> Worded:
     )
 
 
-@mistake("one rank skipped a step that another made", lesson="08")
+@mistake("one rank skipped a step that another made", lesson="08", section="skip")
 def skipped_apart(who: str) -> Worded:
     """Report a step that not all ranks made: ``who`` is a clause that says which did."""
     return (
@@ -27,7 +27,7 @@ def skipped_apart(who: str) -> Worded:
     )
 
 
-@mistake("the ranks had different weights after a step", lesson="08")
+@mistake("the ranks had different weights after a step", lesson="08", section="skip")
 def weights_apart(who: str) -> Worded:
     """Report weights, or updates of them, that differ: ``who`` is a clause that says when and where."""
     return (
@@ -46,7 +46,7 @@ def steps_apart(counts: str) -> Worded:
     )
 
 
-@mistake("this rank's share is in 16 bits", lesson="08", costs="rounded")
+@mistake("this rank's share is in 16 bits", lesson="08", costs="rounded", section="masters")
 def masters_not_fp32(dtype: str) -> Worded:
     return (
         f"the shard is in {dtype}: small updates to it would be rounded away",

@@ -33,6 +33,8 @@ _P = ParamSpec("_P")
 class Row:
     """One mistake: its ``code``, what that ``means`` in half a sentence, and the ``lesson`` that explains it.
 
+    ``section`` is the id of the heading's cell there, empty where no one section does.
+
     ``seen_by`` says who can find it in somebody's training. Where an audit cannot, ``unseen`` says why: what
     it does not know, and a check does, which has asked for the training. ``costs`` is a key of ``COSTS``,
     ``words`` make what a report says of it.
@@ -45,6 +47,7 @@ class Row:
     unseen: str
     costs: Cost
     words: Callable[..., Worded]
+    section: str = ""
 
     @property
     def says(self) -> Worded:
@@ -79,6 +82,7 @@ def sighting(finding: Finding, **seen: Any) -> Sighting:
 def mistake(
     means: str,
     lesson: str = "04",  # the loop itself is lesson 04's
+    section: str = "",
     only_audit: bool = False,
     unseen: str = "",
     costs: Cost = "wrong",
@@ -92,7 +96,7 @@ def mistake(
     def enter(words: Callable[_P, Worded]) -> Callable[_P, Finding]:
         code = words.__name__
         seen_by: Literal["audit", "check", "both"] = "audit" if only_audit else "check" if unseen else "both"
-        ROWS[code] = Row(code, means, lesson, seen_by, unseen, costs, words)
+        ROWS[code] = Row(code, means, lesson, seen_by, unseen, costs, words, section)
 
         @wraps(words)
         def finding(*args: _P.args, **kwargs: _P.kwargs) -> Finding:

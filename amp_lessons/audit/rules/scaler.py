@@ -27,7 +27,7 @@ _TOO_MANY_BROKEN = 8  # skipped steps in a row whose loss was inf or NaN, which 
 _MOST_KEPT = 10_000  # overflows that were cleared
 
 
-@mistake("training ended at a batch that overflowed", costs="stops")
+@mistake("training ended at a batch that overflowed", costs="stops", section="scaler")
 def stops_at_overflow(exception: str = "") -> Worded:
     by = f" ({exception})" if exception else ""
     return (
@@ -37,7 +37,11 @@ def stops_at_overflow(exception: str = "") -> Worded:
     )
 
 
-@remark("the loop itself left out a batch whose loss is not finite", unseen="a loop may leave out batches")
+@remark(
+    "the loop itself left out a batch whose loss is not finite",
+    unseen="a loop may leave out batches",
+    section="scaler",
+)
 def batch_left_out(costs: str = "") -> Worded:
     return (
         "a batch whose loss was not finite was left out by the loop itself, and the scaler did not hear of "
@@ -47,7 +51,7 @@ def batch_left_out(costs: str = "") -> Worded:
     )
 
 
-@mistake("inf and NaN were removed before the scaler could see them")
+@mistake("inf and NaN were removed before the scaler could see them", section="clip")
 def overflow_hidden(gradients: str = "the gradients") -> Worded:
     return (
         f"{gradients} overflowed, and inf and NaN were removed from them (nan_to_num, clip_grad_value_, a "
@@ -79,7 +83,7 @@ def _made_finite(past: Past) -> events.Line:
     return None if made is None else made.line
 
 
-@mistake("a step was made past the scaler although gradients had overflowed")
+@mistake("a step was made past the scaler although gradients had overflowed", section="scaler")
 def step_bypasses_scaler(how: str, weights: str = "the weights", optimizer: str = "optimizer") -> Worded:
     """Report a step on ``weights`` (whose) with gradients that were not finite, or had not been."""
     return (
@@ -101,7 +105,7 @@ def _(event: events.StepAsked, past: Past) -> Verdicts:
         yield likely(step_bypasses_scaler(how), why)
 
 
-@mistake("clipping was told to raise an error for inf and NaN", costs="stops")
+@mistake("clipping was told to raise an error for inf and NaN", costs="stops", section="clip")
 def clip_raises_on_overflow() -> Worded:
     return (
         "clip_grad_norm_ was told to raise an error for non-finite gradients (error_if_nonfinite=True); in "
@@ -131,7 +135,7 @@ def _(event: events.Ended, past: Past) -> Verdicts:
         )
 
 
-@mistake("the scale did not fall after an overflow", lesson="03", costs="stops")
+@mistake("the scale did not fall after an overflow", lesson="03", costs="stops", section="scaler")
 def scale_never_lowered(
     before: float,
     after: float,
@@ -178,7 +182,7 @@ class _NeverLowered(Rule):
                 yield seen(scale_never_lowered(event.scale, event.scale), about=event)
 
 
-@mistake("an iteration ended without scaler.update()", costs="stops")
+@mistake("an iteration ended without scaler.update()", costs="stops", section="scaler")
 def no_update(
     hint: str = "call scaler.update() at the end of every iteration, also when you skip the step yourself",
     what: str = "an iteration",
@@ -190,7 +194,7 @@ def no_update(
     )
 
 
-@mistake("scaler.update() was called without a step to learn from", costs="stops")
+@mistake("scaler.update() was called without a step to learn from", costs="stops", section="scaler")
 def update_without_step(
     when: str = "in an iteration that left scaler.step(optimizer) out (because its loss was not finite, say)",
     hint: str = "call scaler.step(optimizer) in every iteration: it leaves the step out by itself when a "
@@ -199,7 +203,7 @@ def update_without_step(
     return (f"scaler.update() was called {when}: there was no inf check to learn from", hint)
 
 
-@mistake("gradients were unscaled, or the scale was changed, within a window")
+@mistake("gradients were unscaled, or the scale was changed, within a window", section="accumulate")
 def update_every_batch(left_over: bool = False) -> Worded:
     if left_over:
         return (
@@ -263,7 +267,7 @@ def _(event: events.GradientsMixed, past: Past) -> Verdicts:
         yield seen(two_scalers(" and ".join(named)))
 
 
-@mistake("scaler.update() was called twice in one iteration", costs="stops")
+@mistake("scaler.update() was called twice in one iteration", costs="stops", section="scaler")
 def update_twice() -> Worded:
     return (
         "scaler.update() was called twice in one iteration: the second has no inf check to learn from",
@@ -271,7 +275,7 @@ def update_twice() -> Worded:
     )
 
 
-@mistake("scaler.update() was called before the step", costs="stops")
+@mistake("scaler.update() was called before the step", costs="stops", section="scaler")
 def update_before_step() -> Worded:
     return (
         "scaler.update() was called before scaler.step(optimizer): no gradient had been checked for inf yet",
@@ -279,7 +283,7 @@ def update_before_step() -> Worded:
     )
 
 
-@mistake("the scale changed between a backward pass and its step")
+@mistake("the scale changed between a backward pass and its step", section="two")
 def update_between_steps() -> Worded:
     return (
         "gradients are divided by another scale than they were multiplied by whenever it moves: "
@@ -294,7 +298,7 @@ def _(event: events.Unscaled, past: Past) -> Verdicts:
         yield seen(update_between_steps())
 
 
-@mistake("a new scaler forgot what the old one had learned", lesson="03", costs="beside")
+@mistake("a new scaler forgot what the old one had learned", lesson="03", costs="beside", section="scaler")
 def scaler_recreated(
     forgotten: str = "its scale starts at the initial value again, and what was learned from overflows is "
     "forgotten",
@@ -318,7 +322,9 @@ def _(event: events.ScalerLoaded, past: Past) -> Verdicts:
         yield seen(scale_reset("by scaler.load_state_dict"))
 
 
-@remark("the scaler is enabled for bf16 too, which does not need it", lesson="03", costs="gain")
+@remark(
+    "the scaler is enabled for bf16 too, which does not need it", lesson="03", costs="gain", section="bf16"
+)
 def scaler_with_bfloat16() -> Worded:
     return (
         "the scaler is also enabled for bf16: harmless, the updates are the same bit for bit, but not "
@@ -333,7 +339,7 @@ def _(event: events.Backward, past: Past) -> Verdicts:
         yield seen(scaler_with_bfloat16())
 
 
-@remark("the scaler begins at a small scale", lesson="03", only_audit=True, costs="rounded")
+@remark("the scaler begins at a small scale", lesson="03", only_audit=True, costs="rounded", section="scaler")
 def scale_begins_low(scale: float, vanish: float) -> Worded:
     """Report the first ``scale``, and below which number gradients ``vanish`` at it."""
     return (
@@ -383,7 +389,7 @@ class _Scalers(Rule):
                 yield seen(scale_begins_low(scale, 2.0**-25 / scale), about=made)
 
 
-@remark("an old spelling was used, of which PyTorch warns", costs="gain")
+@remark("an old spelling was used, of which PyTorch warns", costs="gain", section="walkthrough")
 def deprecated_api(spelling: str) -> Worded:
     return (
         f"{spelling} is deprecated and warns in current PyTorch",
@@ -428,7 +434,7 @@ def no_gradients() -> Worded:
     )
 
 
-@mistake("a step was made although a batch overflowed")
+@mistake("a step was made although a batch overflowed", section="race")
 def overflow_not_skipped(how: str) -> Worded:
     return (
         f"a batch overflowed, and the weights changed all the same: {how}",
@@ -444,7 +450,13 @@ def _(event: events.StepAsked, past: Past) -> Verdicts:
         yield seen(overflow_not_skipped("optimizer.step() was called in spite of it"))
 
 
-@mistake("many steps in a row were skipped, whatever the scale", lesson="03", only_audit=True, costs="stops")
+@mistake(
+    "many steps in a row were skipped, whatever the scale",
+    lesson="03",
+    only_audit=True,
+    costs="stops",
+    section="deeper-breaks",
+)
 def always_overflows(steps: int, loss: float | None = None) -> Worded:
     """Report many ``steps`` skipped in a row, or fewer whose ``loss`` was inf or NaN before it was scaled.
 
@@ -485,7 +497,12 @@ class _InARow(Rule):
             yield seen(finding, event.broken_at if event.loss is None else None)
 
 
-@mistake("the scaler skips far more steps than its search for a larger scale", lesson="03", only_audit=True)
+@mistake(
+    "the scaler skips far more steps than its search for a larger scale",
+    lesson="03",
+    only_audit=True,
+    section="scaler",
+)
 def skipped_too_often(
     skipped: int,
     steps: int,
@@ -523,7 +540,12 @@ def skipped_too_often(
     )
 
 
-@mistake("the loss scale has fallen to where it protects little", lesson="03", only_audit=True)
+@mistake(
+    "the loss scale has fallen to where it protects little",
+    lesson="03",
+    only_audit=True,
+    section="deeper-breaks",
+)
 def scale_fell(scale: float, overflows_above: float) -> Worded:
     """Report a ``scale`` that overflows have brought down; ``overflows_above`` is a gradient's magnitude."""
     return (

@@ -15,7 +15,7 @@ _CLEARLY_SCALED = 64.0  # a penalty that many times too large
 _MOST_KEPT = 10_000  # gradients that were mixed
 
 
-@mistake("gradients of an earlier step were still there")
+@mistake("gradients of an earlier step were still there", section="accumulate")
 def no_zero_grad(
     gradients: str = "the gradients", optimizer: str = "optimizer", now_and_then: bool = False
 ) -> Worded:
@@ -57,7 +57,7 @@ class _AddedToApplied(Rule):
             yield seen(finding, each.used_at if now_and_then else None, about=each)
 
 
-@mistake("gradients were set to zero before the step could apply them", costs="stops")
+@mistake("gradients were set to zero before the step could apply them", costs="stops", section="accumulate")
 def gradients_cleared(optimizer: str = "optimizer") -> Worded:
     return (
         f"the gradients were cleared, as zero_grad() does, between backward and the {optimizer} step, which "
@@ -72,7 +72,7 @@ def _(event: events.StepAsked, past: Past) -> Verdicts:
         yield seen(gradients_cleared(), event.cleared_at)
 
 
-@mistake("the optimizer applied gradients that were still scaled")
+@mistake("the optimizer applied gradients that were still scaled", section="scaler")
 def optimizer_step_direct(
     scale: float | None, gradients: str = "the gradients", optimizer: str = "optimizer"
 ) -> Worded:
@@ -91,7 +91,7 @@ def _(event: events.StepAsked, past: Past) -> Verdicts:
         yield seen(optimizer_step_direct(event.scale))
 
 
-@remark("a window's losses, each a mean, were added up", lesson="04", only_audit=True)
+@remark("a window's losses, each a mean, were added up", lesson="04", only_audit=True, section="accumulate")
 def window_added_up(passes: int) -> Worded:
     return (
         f"{passes} losses went backward for each step, each the mean of its own batch, and none was divided: "
@@ -185,6 +185,7 @@ class _SteppedAgain(Rule):
 @mistake(
     "gradients were changed between backward and the step",
     unseen="gradients may be changed once they are unscaled",
+    section="clip",
 )
 def gradients_changed(
     whose: str,
@@ -204,7 +205,7 @@ def step_before_backward(backward: str = "backward had produced any gradient") -
     )
 
 
-@mistake("the gradients were divided by the loss scale twice")
+@mistake("the gradients were divided by the loss scale twice", section="clip")
 def unscaled_twice(scale: float | None, update: str = "the update") -> Worded:
     """Report gradients that were divided by the loss scale twice; ``update`` says whose it was."""
     times = "by the loss scale" if scale is None else f"{scale:g} times"
@@ -235,7 +236,7 @@ def wrong_update(update: str, how_far: str, hint: str) -> Worded:
     return (f"{update} is not plain SGD on the gradient of its loss: {how_far}", hint)
 
 
-@mistake("gradients were clipped while they were still scaled")
+@mistake("gradients were clipped while they were still scaled", section="clip")
 def clip_before_unscale(how: str = "", threshold: str = "a threshold for true gradients") -> Worded:
     return (
         f"the gradients were clipped {how}before scaler.unscale_(optimizer), while they were still "
@@ -260,7 +261,7 @@ def _count_digits(number: float) -> int:
     return len(f"{number:.12e}".partition("e")[0].rstrip("0").replace(".", ""))
 
 
-@mistake("gradients were clipped after the step")
+@mistake("gradients were clipped after the step", section="clip")
 def clip_after_step(applied: str) -> Worded:
     """Report gradients clipped too late; ``applied`` says which gradient the step had applied."""
     return (
@@ -275,7 +276,7 @@ def _(event: events.Clipped, past: Past) -> Verdicts:
         yield seen(clip_after_step("them as they were"))
 
 
-@mistake("gradients were changed while they were still scaled")
+@mistake("gradients were changed while they were still scaled", section="clip")
 def gradients_changed_before_unscale(larger: str) -> Worded:
     """Report gradients changed while they were scaled; ``larger`` says how much larger they were."""
     return (
@@ -294,7 +295,7 @@ def _(event: events.Unscaled, past: Past) -> Verdicts:
         yield seen(gradients_changed_before_unscale("many times"))
 
 
-@mistake("scaler.unscale_ was called twice in one iteration", costs="stops")
+@mistake("scaler.unscale_ was called twice in one iteration", costs="stops", section="clip")
 def unscale_twice() -> Worded:
     return (
         "scaler.unscale_(optimizer) was called twice in one iteration: the second would divide the "
@@ -304,7 +305,7 @@ def unscale_twice() -> Worded:
     )
 
 
-@mistake("scaler.unscale_ was called before there were gradients", costs="stops")
+@mistake("scaler.unscale_ was called before there were gradients", costs="stops", section="clip")
 def unscale_without_gradients(
     why: str = "backward, which puts them there, had not run yet",
     hint: str = "call scaler.unscale_(optimizer) after backward",
@@ -316,7 +317,7 @@ def unscale_without_gradients(
     )
 
 
-@mistake("scaler.unscale_ was called after the step", costs="stops")
+@mistake("scaler.unscale_ was called after the step", costs="stops", section="clip")
 def unscale_after_step() -> Worded:
     return (
         "scaler.unscale_(optimizer) was called after scaler.step(optimizer) in the same iteration: the "
@@ -325,7 +326,7 @@ def unscale_after_step() -> Worded:
     )
 
 
-@mistake("the penalty was taken on gradients that were still scaled")
+@mistake("the penalty was taken on gradients that were still scaled", section="two")
 def penalty_on_scaled_gradients(counts: str) -> Worded:
     return (
         f"the penalty counts {counts}: it was taken on gradients that were still multiplied by the "

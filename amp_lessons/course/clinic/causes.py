@@ -10,13 +10,17 @@ from amp_lessons._base.entries import read_entries
 
 @dataclass(frozen=True)
 class End:
-    """One end: what is wrong, what to do about it, the lesson that explains it, and a cell to run."""
+    """One end: what is wrong, what to do about it, the lesson that explains it, and a cell to run.
+
+    ``section`` is the id of the heading's cell in that lesson, below which it does.
+    """
 
     name: str
     cause: str
     cure: str
     lesson: str
     code: str
+    section: str = ""
 
     def __str__(self) -> str:
         """Return cause and cure in lines of 100 characters, and the cell."""

@@ -124,7 +124,7 @@ def _told(message: Message) -> Markup:
     return _TOLD.format(
         means=prose.as_html(message.meaning),
         cure=prose.blocks_as_html(steps(message.cure)),
-        lesson=lesson_link(message.lesson),
+        lesson=lesson_link(message.lesson, message.section),
         source=message.source,
         met=met,
         also=Markup("<br>It is worded so, too: {}").format(also) if also else "",
@@ -143,5 +143,5 @@ def _row(row: Row) -> Markup:
         Markup("<p>In a report: {}.</p>").format(prose.as_html(says)) if says else "",
         COSTS[row.costs],
         Markup("<p><b>Cure:</b> {}.</p>").format(prose.as_html(cure.rstrip(":"))) if cure else "",
-        lesson_link(row.lesson),
+        lesson_link(row.lesson, row.section),
     )

@@ -39,6 +39,9 @@ slider until few vanish, and none overflow.</b></p>
 <section><h2>What brought you here?</h2>{routes}</section>
 <section><h2>All lessons</h2><p>{hours}.</p>{lessons}</section>"""
 )
+_ROUTE = Markup(
+    """<details><summary><strong>{}</strong>, {}<span class="takes">{}</span></summary>{}{}</details>"""
+)
 
 
 def front_page(shelf: Shelf) -> Page:
@@ -79,12 +82,11 @@ def _frames(shelf: Shelf) -> list[str]:
 
 
 def _routes() -> Markup:
-    folded = Markup("<details><summary><strong>{}</strong>, {}{}</summary>{}{}</details>").format
     return Markup("").join(
-        folded(
+        _ROUTE.format(
             each.title,
             each.to,
-            each.takes,
+            each.takes.strip(" ()"),
             Markup(linked(markdown2html_mistune(each.steps()))),
             _ON_THIS_SITE.get(each.id, ""),
         )

@@ -54,13 +54,13 @@ def lesson_page(head: Head, shelf: Shelf) -> Page:
     """Return the page of a lesson; its pictures, and what its views need, are put on ``shelf``."""
     notebook = nbformat.read(shipped.numbered(shipped.originals(), head.number), as_version=4)
     core, deeper = shipped.parted(behind_questions(substituted(cell, head, shelf) for cell in notebook.cells))
-    opening, core_html = Markup(_html(core[:1])), Markup(_html(core[1:]))
+    head_html, _, to_run = _html(core[:1]).rpartition("<p>")
+    opening, core_html = Markup(head_html + _READ + to_run), Markup(_html(core[1:]))
     sections = [_folded(section) for section in deeper]
     return Page(
         file=address(head.file),
         title=f"{head.number} · {head.title}",
         body=opening
-        + _READ
         + _contents(core_html, Markup("").join(sections))
         + core_html
         + Markup('<p id="answered" class="how" aria-live="polite"></p>')
@@ -69,13 +69,13 @@ def lesson_page(head: Head, shelf: Shelf) -> Page:
         description=f"{head.title}: lesson {head.number} of a course on mixed precision with PyTorch",
         scripts=("questions.js", "widgets.js", "views.js"),
         kind="lesson",
+        under="index.html",
     )
 
 
-_READ = Markup(
-    '<p class="how">Here the lesson is to be read: what each cell showed when it was run stands below it; '
-    "below a question it is folded until you have answered. What is said of running cells, of keys and "
-    "menus, holds in the notebook.</p>"
+_READ = (  # in front of the links that a lesson's head ends with
+    '<p class="how">What each cell showed stands below it, and below a question it is folded until you have '
+    "answered. What is said of running cells, of keys and menus, holds in the notebook: "
 )
 
 
@@ -102,11 +102,13 @@ def _folded(cells: list[Cell]) -> Markup:
     """Fold a deeper section: its heading, its minutes and whom it is for stay in sight."""
     heading, rest = _html(cells[:1]), _html(cells[1:])
     _, id, title = _HEADING.search(heading).groups()  # type: ignore[union-attr]  # its first cell begins with it
-    below = _HEADING.sub("", heading, count=1)
+    cell = f' id="cell-{cells[0]["id"]}"'
+    below = _HEADING.sub("", heading, count=1).replace(cell, "")
     told = _FOR_WHOM.search(below)
     return Markup(
-        '<details class="deeper"><summary><h2 id="{}">{}</h2> <span>{}</span></summary>{}{}</details>'
+        '<details class="deeper"{}><summary><h2 id="{}">{}</h2> <span>{}</span></summary>{}{}</details>'
     ).format(
+        Markup(cell),
         Markup(id),
         Markup(title),
         Markup(_LINK.sub("", told[1] if told else "")),  # no link inside of what is pressed to unfold
@@ -125,7 +127,7 @@ def headings(made: str) -> list[tuple[int, str, str]]:
 
 def _contents(core: str, deeper: str) -> Markup:
     listed = "<summary>In this lesson</summary><ol>{}</ol><p>Deeper</p><ul>{}</ul>"
-    folded = Markup(f'<details class="contents">{listed}</details>')
+    folded = Markup(f'<div class="beside"><details class="contents">{listed}</details></div>')
     return folded.format(_headed(core), _headed(deeper)) if _headed(core) else Markup("")
 
 

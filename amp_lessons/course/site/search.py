@@ -23,7 +23,8 @@ _SCRIPTS = ("search-data.js", "explain-data.js", "search.js")
 _HEADING = re.compile(r'(?:<section id="([^"]*)">)?<h(?!3>)([1-3])(?: id="([^"]*)")?>(.*?)</h\2>', re.DOTALL)
 _WITHIN_WORDS = re.compile(r"</?(?:a|b|code|em|span|strong)\b[^>]*>")  # as around each token of code
 _UNSEEN = re.compile(
-    r'<(style|script|noscript|button)\b.*?</\1>|<details class="outcome".*?</summary>|<[^>]*>', re.DOTALL
+    r'<(style|script|noscript|button)\b.*?</\1>|<details class="(outcome|imports)".*?</summary>|<[^>]*>',
+    re.DOTALL,
 )
 
 

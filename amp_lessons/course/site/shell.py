@@ -8,7 +8,9 @@ from dataclasses import dataclass
 
 from markupsafe import Markup
 
+from amp_lessons._base.text.prose import as_html
 from amp_lessons.course.lessons import shipped
+from amp_lessons.course.routes.stops import InLesson
 
 REPOSITORY = "https://github.com/amp-lessons/amp-lessons"
 
@@ -33,7 +35,7 @@ _PAGE = Markup(
 <body>
 <a class="skip" href="#content">To the content</a>
 <header>
-<nav aria-label="Site">{navigation}</nav>
+<nav aria-label="Site"><a class="home" href="index.html">amp-lessons</a> {navigation}</nav>
 <button type="button" id="theme" hidden>Dark</button>
 </header>
 <main id="content" class="{kind}">
@@ -64,7 +66,8 @@ _EARLY = Markup(
 class Page:
     """One page: the name of its file, title, what is in it, and the scripts of ``assets`` that it needs.
 
-    ``kind`` is a class for the style. ``listed`` is what the navigation calls it; empty where it does not.
+    ``kind`` is a class for the style. ``listed`` is what the navigation calls it; where that is empty, the
+    page ``under`` which it is found is marked.
     """
 
     file: str
@@ -74,6 +77,7 @@ class Page:
     scripts: tuple[str, ...] = ()
     kind: str = ""
     listed: str = ""
+    under: str = ""
 
 
 def html_of(page: Page, pages: Iterable[Page]) -> str:
@@ -97,12 +101,15 @@ def _path(script: str) -> str:
 
 
 def _navigation(here: Page, pages: Iterable[Page]) -> Markup:
-    return Markup(" ").join(link(each.file, each.listed, each is here) for each in pages if each.listed)
+    current = {here.under: Markup(' aria-current="true"'), here.file: Markup(' aria-current="page"')}
+    item = Markup('<a href="{}"{}>{}</a>').format
+    listed = (each for each in pages if each.listed)
+    return Markup(" ").join(item(each.file, current.get(each.file, ""), each.listed) for each in listed)
 
 
-def link(to: str, words: str | Markup, here: bool = False) -> Markup:
-    """Return a link; one to the page that it stands on says so."""
-    return Markup('<a href="{}"{}>{}</a>').format(to, Markup(' aria-current="page"' if here else ""), words)
+def link(to: str, words: str | Markup) -> Markup:
+    """Return a link."""
+    return Markup('<a href="{}">{}</a>').format(to, words)
 
 
 def address(file: str) -> str:
@@ -110,10 +117,16 @@ def address(file: str) -> str:
     return file.replace(".ipynb", ".html")
 
 
-def lesson_link(number: str) -> Markup:
-    """Return a link to the page of a lesson, by its number."""
+def lesson_link(number: str, section: str = "") -> Markup:
+    """Return a link to the page of a lesson, by its number, or to a section of it, by the id of its heading.
+
+    Raises ValueError where there is no such lesson, or section.
+    """
     head = shipped.head_of(number)
-    return link(address(head.file), f"Lesson {number}, {head.short_title}")
+    if not section:
+        return link(address(head.file), f"Lesson {number}, {head.short_title}")
+    heading = as_html(InLesson(number, section).heading.removeprefix("Deeper: "))
+    return link(f"{address(head.file)}#cell-{section}", Markup("Lesson {}, “{}”").format(number, heading))
 
 
 def as_script(name: str, value: object) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from markupsafe import Markup
 
 from amp_lessons._base.text import prose
-from amp_lessons.course.clinic.causes import End
+from amp_lessons.course.clinic.causes import ENDS, End
 from amp_lessons.course.clinic.symptoms import SYMPTOMS, SymptomQuestion
 from amp_lessons.course.site.shell import Page, as_script, lesson_link
 from amp_lessons.course.views.base.code import code_html
@@ -42,7 +42,7 @@ def _node(at: SymptomQuestion | End) -> dict[str, object]:
         return {
             "cause": prose.as_html(at.cause),
             "cure": prose.as_html(at.cure),
-            "lesson": lesson_link(at.lesson),
+            "lesson": lesson_link(at.lesson, at.section),
             "code": code_html(at.code, "Lines to run"),
         }
     asked, mark, aside = at.text.rpartition("?")
@@ -52,7 +52,8 @@ def _node(at: SymptomQuestion | End) -> dict[str, object]:
 
 def _ways_html() -> Markup:
     item, group = Markup("<li>{} <b>{}</b> {} ({})</li>").format, Markup("<h2>{}</h2><ul>{}</ul>").format
+    lessons = {end.cause: lesson_link(end.lesson, end.section) for end in ENDS.values()}
     return Markup("").join(
-        group(symptom, Markup("").join(item(*way[:3], lesson_link(way[3])) for way in found))
+        group(symptom, Markup("").join(item(*way[:3], lessons[way[1]]) for way in found))
         for symptom, found in ways().items()
     )

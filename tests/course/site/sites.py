@@ -20,6 +20,7 @@ from amp_lessons.course.site.substitutes import Shelf
 from amp_lessons.course.views.base import states
 
 ROOT = Path(__file__).parents[3]
+COLUMNS = 100  # of a line of code that a page shows whole
 LIVE = ("03", "live-view")
 
 

@@ -33,18 +33,26 @@ from amp_lessons.course.lessons import shipped
 from amp_lessons.course.quizzes import Choice, Question
 from amp_lessons.course.routes.catalogue import ROUTES
 from amp_lessons.course.site.build import ASSETS, build, style
-from amp_lessons.course.site.explain import steps, wording
+from amp_lessons.course.site.explain import explain_page, steps, wording
 from amp_lessons.course.site.glossary import term_id
 from amp_lessons.course.site.lesson import is_columns
 from amp_lessons.course.site.questions import behind_questions, question_html
 from amp_lessons.course.site.search import search_script
-from amp_lessons.course.site.shell import Page, address, html_of
+from amp_lessons.course.site.shell import Page, address, html_of, lesson_link
 from amp_lessons.course.site.substitutes import ON_PAGES, captions, said_on_pages
+from amp_lessons.course.site.symptoms import symptoms_script
 from amp_lessons.course.views.base.code import code_html
 from amp_lessons.formats import FORMATS
-from tests.course.site.sites import whole_site
+from tests.course.site.sites import COLUMNS, whole_site
 
 FRONT_KB, LESSON_KB = 120, 1500  # what a page may weigh, packed, with all that it loads at once
+LONGER = {  # cells with a line that is moved sideways
+    "04 clip-run",
+    "06 heal-overbearing-penalty-stub",
+    "06 heal-standstill-adam-run",
+    "08 ddp-step-stub",
+    "08 reduce-mean-stub",
+}
 LOADED = [(tag, "src") for tag in ("img", "script", "iframe", "source", "video")] + [("link", "href")]
 
 
@@ -145,9 +153,9 @@ def test_no_page_is_heavy(site, pages):
 def test_the_core_is_open_and_what_is_deeper_is_folded(site, head):
     text = page_of(site, head.number)
     _, deeper = shipped.parts_of(head.number)
-    folds = re.findall(r'<details class="deeper">.*?</summary>', text, re.DOTALL)
+    folds = re.findall(r'<details class="deeper".*?</summary>', text, re.DOTALL)
     assert len(folds) == len(deeper)
-    before = text.partition('<details class="deeper">')[0]
+    before = text.partition('<details class="deeper"')[0]
     assert "LessonEnd" not in before  # what it says is there, not the call
     for fold, section in zip(folds, deeper, strict=True):
         _, words = shipped.heading_of(section[0])
@@ -197,6 +205,17 @@ def test_in_lesson_03_no_comment_at_the_end_of_a_line_makes_it_long():
     code = [each for each in shipped.parts_of("03")[0] if each["cell_type"] == "code"]
     lines = "\n".join(shipped.source(each) for each in code[1:]).splitlines()
     assert [line for line in lines if "  # " in line and len(line) > 70] == []
+
+
+def test_lines_of_code_are_as_long_as_the_column_of_a_page_is_wide():
+    longer = {
+        f"{head.number} {cell['id']}"
+        for head in shipped.heads()
+        for cell in shipped.cells_in(head.number)
+        if cell["cell_type"] == "code"
+        and max(map(len, shipped.source(cell).splitlines()), default=0) > COLUMNS
+    }
+    assert longer <= LONGER
 
 
 def test_words_that_a_page_replaces_are_there():
@@ -431,10 +450,25 @@ def test_every_term_of_the_glossary_can_be_linked_to_and_no_file_of_the_tests_is
     assert "tests/" not in (site / "glossary.html").read_text("utf-8")
 
 
-def test_a_page_is_marked_where_it_is_listed():
+def test_answers_lead_to_the_section_that_explains_them():
+    assert re.search("html#cell-clip.{,3}>Lesson 04, “Clipping”", symptoms_script())
+    assert 'html#cell-model-half">Lesson 04, “Why not <code>model.half()</code>?”</a>' in explain_page().body
+    assert lesson_link("03", "deeper-breaks").endswith("Lesson 03, “What breaks a run at every scale?”</a>")
+
+
+def test_a_section_that_a_lesson_does_not_have_is_refused():
+    with pytest.raises(ValueError, match="no heading whose cell is called 'unicorn'"):
+        lesson_link("03", "unicorn")
+
+
+def test_a_page_is_marked_where_it_is_listed_or_found():
     here, other = Page("a.html", "A", "", listed="A"), Page("b.html", "B", "", listed="B")
-    marked = re.findall('<a href="([^"]+)" aria-current="page">', html_of(here, [here, other]))
-    assert marked == ["a.html"]
+    below = Page("c.html", "C", "", under="b.html")
+    marked = [
+        re.findall('<a href="([^"]+)" aria-current="(.*?)">', html_of(each, [here, other, below]))
+        for each in (here, below)
+    ]
+    assert marked == [[("a.html", "page")], [("b.html", "true")]]
 
 
 def test_what_others_wrote_is_never_markup():

@@ -31,12 +31,12 @@
       const held = words.filter((word) => each.inHeading.includes(word) || each.inText.includes(word)).length;
       const headed = words.filter((word) => each.inHeading.includes(word)).length;
       const often = words.reduce((sum, word) => sum + Math.min(each.inText.split(word).length - 1, 5), 0);
-      return { each, held: said.has(each.to) ? Infinity : held, score: 10 * headed + often };
+      return { each, held, score: 10 * headed + often, isMessage: said.has(each.to) };
     });
-    const most = Math.max(...scored.map(({ held }) => (held === Infinity ? 0 : held)));
+    const most = Math.max(...scored.map(({ held, isMessage }) => (isMessage ? 0 : held)));
     const found = scored
-      .filter(({ held, score }) => held === Infinity || (score > 0 && held === most))
-      .sort((a, b) => (a.held === b.held ? b.score - a.score : b.held - a.held));
+      .filter(({ held, score, isMessage }) => isMessage || (score > 0 && held === most))
+      .sort((a, b) => b.isMessage - a.isMessage || b.score - a.score);
     return { most, found: found.map(({ each }) => each) };
   };
 

@@ -105,6 +105,26 @@
   addEventListener("hashchange", unfold);
   unfold();
 
+  // A button at each block of code, and at none of what it printed. What is made later asks for its own.
+  window.ampCopyable = (within) => {
+    if (!navigator.clipboard) return;
+    for (const code of within.querySelectorAll("pre:not(.printed)")) {
+      const box = Object.assign(document.createElement("div"), { className: "copyable" });
+      const button = Object.assign(document.createElement("button"), { type: "button", textContent: "Copy" });
+      const say = (words) => {
+        button.textContent = words;
+        setTimeout(() => (button.textContent = "Copy"), 1500);
+      };
+      button.addEventListener("click", () =>
+        navigator.clipboard.writeText(code.textContent.trimEnd()).then(() => say("Copied"), () => say("Not copied")),
+      );
+      const block = code.closest(".highlight") ?? code;
+      block.replaceWith(box);
+      box.append(block, button);
+    }
+  };
+  window.ampCopyable(document);
+
   // Tab stops at a box only where there is more of it than the page is wide.
   const stops = (event) => {
     if (event && event.key !== "Tab") return;

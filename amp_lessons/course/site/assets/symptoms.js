@@ -50,8 +50,10 @@
       });
     } else {
       const end = make("div", "end");
+      end.tabIndex = -1; // the cause is what is read next
       end.innerHTML = `<p class="asked">${at.cause}</p><p>${at.cure}</p><p>Read on in ${at.lesson}. To see whether it is so:</p>${at.code}`;
       box.append(end);
+      window.ampCopyable(end);
     }
     const ways = make("p", "");
     for (const [text, to] of [["Back", places.slice(0, -1)], ["Start again", []]]) {
@@ -62,7 +64,7 @@
       ways.append(button, " ");
     }
     box.append(ways);
-    if (focused) box.querySelector("button:not(:disabled)")?.focus();
+    if (focused) box.querySelector(".amp-choice, .end").focus();
   };
   addEventListener("popstate", () => show(walked(), false));
   show(walked(), false);
