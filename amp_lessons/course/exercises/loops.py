@@ -694,10 +694,11 @@ def _wrong_values(run: Run, seen: Tensor, losses: Tensor, sizes: Tensor) -> Iter
     }
     what = next((f" but {what}" for what, theirs in suspects.items() if _near(seen, theirs)), "")
     said = f"epoch {at + 1} has {shown}"
-    advice = (
-        _ADVICE.replace("every batch", "every batch, before it is divided,") if "divided" in what else _ADVICE
+    hint = (
+        "collect each batch's loss.item() before it is divided, or anything is added to it, and return one "
     )
-    yield failed("history_not_mean", f"the history is not the mean loss of each epoch{what}: {said}", advice)
+    hint += "mean per epoch, as a list of floats"
+    yield failed("history_not_mean", f"the history is not the mean loss of each epoch{what}: {said}", hint)
 
 
 # --- what a report says beside
@@ -766,9 +767,13 @@ def _what_holds(gradient: str, runs: list[Run]) -> Iterator[Finding]:
 
 
 def _left_out(runs: list[Run]) -> list[Window]:
-    """List the windows in which a batch never reached a backward pass, since its loss was not finite."""
+    """List the windows in which a batch never reached a backward pass, since its loss was not finite.
+
+    One of which none did may have told the scaler: the others are enough.
+    """
     scaled = [run for run in runs if any(call.enabled for call in run.calls("scale"))]
-    return [window for run in scaled for window in run.windows if window.left_out]
+    windows = [window for run in scaled for window in run.windows if window.left_out]
+    return [each for each in windows if each.size == 1 or any(entry.begun for entry in each.entries)]
 
 
 def _remarks(runs: list[Run]) -> Iterator[Finding]:

@@ -150,7 +150,8 @@ def _reject(wrong: Code, values: dict[Code, float]) -> NoReturn:
         hint = (
             "derive bias, masks and largest exponent from exponent_bits and mantissa_bits, for E4M3 too, and "
             "compute with Python's floats, which hold 64 bits: torch.tensor rounds them to fp32, and in fp64 "
-            "a significand not yet divided by 2**mantissa_bits overflows"
+            "a significand not yet divided by 2**mantissa_bits may overflow, or its power of two be 0: "
+            "math.ldexp takes both at once"
         )
         bed.reject("one_format_only", f"{message}; fp16 came out right", hint)
     # a zero that is not zero: a hidden 1 was added to an exponent field of 0, and no sign is wrong yet

@@ -132,7 +132,7 @@ def _of_numbers(done: Pass) -> Iterator[Finding]:
     """Find an output, or gradients through it, that are not those of fp32 within what 16 bits allow."""
     error = float((done.output.float() - done.right).norm() / done.right.norm())
     if not error <= _TOLERANCE[done.dtype]:
-        yield failed("wrong_value", f"{done.when} the output is {error:.1%} off", _FORWARD)
+        yield failed("wrong_value", f"{done.when} the output is {error:.2%} off", _FORWARD)
     found = done.told["gradients"] or [None] * len(done.right_gradients)
     off = [
         float(((torch.zeros(()) if seen is None else seen.float()) - right).norm() / right.norm())

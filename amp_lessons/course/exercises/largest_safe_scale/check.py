@@ -106,7 +106,8 @@ def _require_largest(scale: float, what: str, gradients: list[Tensor]) -> bool:
             f"the largest gradient, {largest:.9g}, becomes {largest * scale:.9g} at this scale, which fp16 "
             f"makes inf, {case}",
             "the largest magnitude of all tensors decides, and from 65520 on fp16 rounds up to inf; round "
-            "the exponent down, also below zero: a scale may be below 1, and math.log2 may round up",
+            "the exponent down, also below zero: a scale may be below 1, a logarithm may be "
+            "rounded up, and in fp16 a quotient like 65504 / 0.5 is inf",
         )
     if scale not in (right, strict):
         said = f"at twice this scale the largest gradient, {largest:.9g}, would become "

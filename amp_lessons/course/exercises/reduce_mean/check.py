@@ -147,7 +147,7 @@ def _require_mean(results: list[Any], case: RanksCase) -> None:
     for rank, result in enumerate(results):
         if not torch.equal(result.nan_to_num(7.0), results[0].nan_to_num(7.0)):
             said = f"rank {rank} returned another mean than rank 0, {case.what}, by the last bit perhaps: "
-            hint = "let one rank add up each chunk, and all others take its sum as it is"
+            hint = "let one rank add up each chunk, all others take its sum as it is, and all divide alike"
             bed.reject("results_differ", f"{said}their weights would drift apart", hint)
 
 

@@ -68,7 +68,7 @@ def leaving(what: Sequence[str]) -> Finding:
         "leaves_state_behind",
         f"after your code returned, this was left behind: {', '.join(what)}; everything that runs later "
         "would be affected",
-        "use a with statement, which puts the setting back even when an exception is raised",
+        "leave it alone, or put it back at the end: a with statement or finally does, whatever is raised",
     )
 
 

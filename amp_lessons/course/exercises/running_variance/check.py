@@ -25,7 +25,7 @@ def judge(worker: bed.Worker, draw: torch.Generator) -> Iterator[Finding]:
         mean, variance = _returned(running_variance, numbers)
         _require_mean(mean, numbers)
         _require_variance(variance, numbers)
-    yield passed("one_pass", "mean and variance came from one pass, in which no block was kept")
+    yield passed("one_pass", "mean and variance came from one pass, without keeping the blocks")
     said = "the variance is right where the mean is 8,000 standard deviations large, in fp32"
     yield passed("digits_left", said)
 

@@ -120,8 +120,10 @@ def _require_shard(masters: Tensor, count: int, when: str, noted: dict[str, Any]
         bed.reject("shard_values", said, hint)
     for name, elements in noted["kept"].items():
         if elements >= count:
-            said = f"{when} {name} holds {elements} numbers in fp32 on every rank, as many as there are "
-            said += "weights"
+            said = (
+                f"{when} the memory behind {name} holds {elements} numbers in fp32 on every rank, as many as "
+            )
+            said += "there are weights"
             hint = "keep this rank's part alone, a copy of it (.clone()): a view keeps the whole in memory"
             bed.reject("whole_masters_kept", said, hint)
 
