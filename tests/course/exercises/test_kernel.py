@@ -98,3 +98,18 @@ def test_exit_in_a_notebook_does_not_end_the_kernel(kernel):
     assert (status, printed) == ("ok", "raised\n")
     assert run(client, "print('alive')") == ("ok", "alive\n")
     assert running.is_alive()
+
+
+def test_a_helper_with_a_cache_is_taken_along(kernel):
+    _, client, _ = kernel
+    cell = """
+import functools
+@functools.lru_cache(maxsize=7)
+def helper():
+    return solution
+def cached(gradients):
+    helper(), helper()
+    return helper()(gradients) if helper.cache_info()[1:] == (1, 7, 1) else 0.0
+print(exercises.check('largest_safe_scale', cached).status)
+"""
+    assert run(client, cell) == ("ok", "passed\n")
