@@ -133,6 +133,7 @@ STORIES = {
         ),
         ["Inject an overflow", "Train 20 more steps", "Start again"],
     ),
+    "scaled_step": (views.scaled_step, []),
     "census": (
         lambda: views.CensusView({"first": normal(500) * 2.0**-24, "second": normal(300) * 2.0**-12}),
         [
