@@ -144,7 +144,7 @@ def test_it_says_which_end_of_the_window_is_found_once_half_that_scale_was_tried
 @pytest.mark.parametrize(("fits", "said"), [(999, True), (9, False)])
 def test_the_caption_says_that_bars_of_few_are_drawn_taller(fits, said):
     few = scaling.census([torch.tensor([1.0] * fits + [2.0**17])])
-    assert ("overflow (drawn taller, to be seen)." in describe(few)) is said
+    assert ("overflow (drawn taller, so that they show)." in describe(few)) is said
 
 
 @pytest.mark.parametrize(("scale", "said"), [(2.0**21, False), (2.0**10, True)])

@@ -171,7 +171,7 @@ def describe(census: Census) -> str:
     """Describe a census in one sentence, the caption's."""
     alive = census.at_stake
     norm = f" ({relative(census.underflow_norm_fraction)} of their norm)" if census.underflowed else ""
-    taller = " (drawn taller, to be seen)" if 0 < census.overflowed < _SEEN * alive else ""
+    taller = " (drawn taller, so that they show)" if 0 < census.overflowed < _SEEN * alive else ""
     sentence = (
         f"Scale {power_of_two(census.scale)}: "
         f"{share(census.underflowed, alive)} of {alive:,} gradients vanish{norm}, "
