@@ -395,7 +395,7 @@ def test_autocast_keeps_the_copies_of_leaf_tensors_that_are_no_views(make, kept)
             torch.nn.functional.linear(torch.ones(4, 8, dtype=torch.bfloat16), weight)
     casts = sum(each.count for each in profile.key_averages() if each.key == "aten::_to_copy")
     assert casts == (1 if kept else 3)
-    assert "that require gradients and are no views" in text("02", "cache-leaf")
+    assert "that require gradients and are not views" in text("02", "cache-leaf")
 
 
 def test_before_2_11_the_compiler_reads_the_older_switch_for_products_and_until_2_14_backward_is_cast():

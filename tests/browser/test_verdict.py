@@ -8,13 +8,15 @@ RENDERED = """() => {
   const state = { drawing: "<svg></svg>", outlines: {}, caption: "", box: "<div class='amp-scroll'></div>" };
   const heard = {};
   const model = { get: (name) => state[name], on: (name, each) => (heard[name.slice(7)] = each) };
-  window.move = (in_short, of, goal) => {
-    Object.assign(state, { in_short, goal: [of, goal] });
+  window.move = (in_short, ...goal) => {
+    Object.assign(state, { in_short, goal });
     heard.goal?.();
-    return document.querySelector(".amp-in-short").textContent;
+    const marked = ["from", "to"].map((end) => getComputedStyle(main).getPropertyValue(`--amp-range-${end}`));
+    return [document.querySelector(".amp-in-short").textContent, ...marked.map(Number)];
   };
-  Object.assign(state, { in_short: "", goal: ["", ""] });
-  ampWidgets.MovingPage.render({ model, el: document.querySelector("main") });
+  Object.assign(state, { in_short: "", goal: ["", "", 0, ""] });
+  const main = document.querySelector("main");
+  ampWidgets.MovingPage.render({ model, el: main.appendChild(document.createElement("div")) });
 }"""
 
 
@@ -23,15 +25,18 @@ def test_both_ends_are_found_once_each_was_seen_of_the_same_gradients(browser):
     page.set_content("<main></main>")
     page.add_script_tag(content=widget_scripts())
     page.evaluate(RENDERED)
-    both = "You have found both ends."
-    for said, of, goal, shown in (
-        ("low", "fp16", "begins", "low"),
-        ("high", "bf16", "ends", "high"),
-        ("low again", "fp16", "begins", "low again"),
-        ("between", "fp16", "", "between"),
-        ("high", "fp16", "ends", f"high {both}"),
-        ("between", "fp16", "", "between"),
-        ("low", "fp16", "begins", f"low {both}"),
+    both = "You have found both ends: 2³ to 2⁶ are safe for these gradients."
+    nothing, whole = [0, 0], [0.3, 0.6]
+    low, high, between = ("begins", 0.3, "2³"), ("ends", 0.6, "2⁶"), ("", 0, "")
+    for said, of, goal, shown, marked in (
+        ("low", "fp16", low, "low", nothing),
+        ("high", "bf16", high, "high", nothing),
+        ("low again", "fp16", low, "low again", nothing),
+        ("between", "fp16", between, "between", nothing),
+        ("high", "fp16", high, f"high {both}", whole),
+        ("between", "fp16", between, "between", whole),
+        ("high", "bf16", high, "high", nothing),
+        ("low", "fp16", low, f"low {both}", whole),
     ):
-        assert page.evaluate("([said, of, goal]) => move(said, of, goal)", [said, of, goal]) == shown
+        assert page.evaluate("(goal) => move(...goal)", [said, of, *goal]) == [shown, *marked]
     page.close()

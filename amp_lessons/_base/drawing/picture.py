@@ -137,10 +137,17 @@ def caption_strip(caption: str, width_px: int) -> np.ndarray:
 
 
 def picture_html(
-    picture: Picture, caption: str, alt: str, *, faded: bool = False, announced: bool = True
+    picture: Picture,
+    caption: str,
+    alt: str,
+    *,
+    in_short: str = "",
+    faded: bool = False,
+    announced: bool = True,
 ) -> Markup:
     """Return the HTML of a picture: the image with its alternative text, and the caption below it.
 
+    Above it stands what is said ``in_short``, in bold.
     The image keeps its place while the next one loads (``aspect-ratio``), so the page never jumps. Where the
     page is too narrow to read it, it scrolls. It is ``faded`` while it shows something else than the caption
     speaks of. A screen reader speaks a new caption if it is ``announced``.
@@ -148,13 +155,14 @@ def picture_html(
     width, height = picture.size
     return Markup(
         '{paper}<figure class="amp-picture" style="display:grid;grid-template-columns:minmax(0,1fr);margin:0;'
-        'max-width:{width}px">{box}'
+        'max-width:{width}px">{verdict}{box}'
         '<img alt="{alt}" class="amp-paper" src="data:image/png;base64,{source}" '
         'style="display:block;width:100%;min-width:{narrowest}px;aspect-ratio:{width}/{height};'
         'border-radius:4px{opacity}"></div>'
         '<figcaption aria-live="{live}" style="{style}">{caption}</figcaption></figure>'
     ).format(
         paper=PAPER_STYLE,
+        verdict=_IN_SHORT.format(CAPTION_STYLE, in_short) if in_short else "",
         box=SCROLLING_BOX,
         alt=alt,
         source=base64.b64encode(picture.png()).decode(),
@@ -167,6 +175,8 @@ def picture_html(
         caption=caption,
     )
 
+
+_IN_SHORT = Markup('<p class="amp-in-short" aria-live="polite" style="margin:0;font-weight:600;{}">{}</p>')
 
 # Its arrow keys are its own: JupyterLab would move between cells.
 SCROLLING_BOX = Markup(

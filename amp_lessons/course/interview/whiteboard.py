@@ -168,7 +168,10 @@ def _memory() -> Table:
     rows = (
         {
             "training in": words,
-            **{part: parallel.CONVENTIONS[name].bytes_per_parameter.get(part, 0) for part in _PARTS},
+            **{
+                part.removeprefix("Adam's "): parallel.CONVENTIONS[name].bytes_per_parameter.get(part, 0)
+                for part in _PARTS
+            },
             "sum": parallel.CONVENTIONS[name].total,
         }
         for name, words in _MEMORY.items()

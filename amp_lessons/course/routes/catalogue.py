@@ -15,7 +15,7 @@ ABLE_TO = {
     "03": "explain every line around `GradScaler`, and notice a skipped step",
     "04": "write the training loop, with clipping and accumulation, test it, and stop and resume it",
     "05": "predict what mixed precision saves for a model, and measure it reliably",
-    "06": "find the cause behind a symptom, mend trainings that run and are wrong, and audit your own",
+    "06": "find the cause behind a symptom, mend training code that runs but is wrong, and audit your own",
     "07": "fine-tune real pretrained weights, and put every instrument on a model of your own",
     "08": "say what is added up over GPUs in which dtype, and who keeps the fp32 weights",
     "09": "train in FP8 and FP4 on any machine, and judge what that saves before you adopt it",
@@ -66,7 +66,7 @@ ROUTES = (
     Route(
         "nan",
         "My loss is NaN now",
-        "or a training is slow, or learns less than in fp32: from the symptom to its cause",
+        "or training is slow, or learns less than in fp32: from the symptom to its cause",
         (
             InLesson("06", "tree"),
             Command("amp-lessons audit train.py", "which names the line that is wrong"),

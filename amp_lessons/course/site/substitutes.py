@@ -117,7 +117,7 @@ ON_PAGES = {
         "Turn the knobs (the notebook has buttons, too, which train on and inject an overflow)."
     ),
     "Run the next cell. Each press of its button": "In the notebook, each press of a button",
-    "the picture above before you pressed anything": "the picture above",
+    "the picture above as it was before you pressed anything": "the picture above",
     "choose bf16 and press *Start*": "in the notebook, choose bf16 and press *Start*",
     " (A long cell that you run meanwhile pauses the race.)": "",
     "Before you run the next cell: what": "Predict: what",
@@ -125,7 +125,7 @@ ON_PAGES = {
     "Write other numbers for 16": "In the notebook, write other numbers for 16",
     "Find the smallest GPU": "In the notebook, find the smallest GPU",
     "Run the next cell. Two numbers": "Two numbers",
-    "that run on this machine when you run the cell": "that ran when this page was made",
+    "that take place on this machine when you run the cell": "that took place when this page was made",
     "Run the next cell, and find the exponent": "Find the exponent",
     "Run the next cell. **Find out:**": "**Find out:**",
     "Run the next cell: that is DDP": "In the notebook, run the next cell: that is DDP",

@@ -49,6 +49,7 @@ from .widgets.roofline import RooflineView as RooflineView
 from .widgets.roofline import roofline_of as roofline_of
 from .widgets.ruler import RulerView as RulerView
 from .widgets.scale import ScaleView as ScaleView
+from .widgets.scaled_step import scaled_step as scaled_step
 from .widgets.scaler import ScalerView as ScalerView
 from .widgets.stills import Still as Still
 from .widgets.stills import curves as curves

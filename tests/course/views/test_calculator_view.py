@@ -246,7 +246,7 @@ def test_ranks_and_strategy_are_said_and_drawn_and_make_room_for_larger_batches(
     view.ranks = "16"
     assert view.footprint == predict(ask(SUBJECTS[CONV_NET], 32, 256, "AdamW", "fp16", 16, "zero3"))
     assert "fp16 autocast, on each of 16 ranks that share by ZeRO-3 (FSDP2): " in view.caption
-    assert "Buffers of communication come on top." in view.caption
+    assert "Communication buffers come on top." in view.caption
     assert "peak, each of 16" in [text.get_text() for text in view.picture.figure.axes[0].texts]
     bundle = view._repr_mimebundle_()  # waits
     assert "16 ranks" in bundle["text/plain"]

@@ -41,7 +41,7 @@ def test_the_gallery_numbers_the_curves_names_no_cause_and_draws_no_scale_over_a
     assert [title for title in titles if title] == [str(number) for number in numbers]
     assert all(axes.lines for axes in every_axes)
     assert {word for axes in every_axes for word in written(axes)} <= {"NaN"}
-    assert shown._repr_mimebundle_()["text/plain"].startswith(f"[measured] {len(numbers)} trainings")
+    assert shown._repr_mimebundle_()["text/plain"].startswith(f"[measured] {len(numbers)} training runs")
     assert ("dotted" in shown.caption) == beside
     shown.picture.png()
     lines = [line for axes in every_axes for line in axes.lines]

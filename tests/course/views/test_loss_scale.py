@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from amp_lessons import scaling
-from amp_lessons._base.text.words import relative
+from amp_lessons._base.text.words import power, relative
 from amp_lessons.course.material import data, models
 from amp_lessons.course.views import CensusView, LossScaleView
 from amp_lessons.course.views.base import states
@@ -128,9 +128,10 @@ def test_it_says_which_end_of_the_window_is_found_once_half_that_scale_was_tried
     ends = {}
     for live.exponent in range(41):
         if live.goal[1]:
-            ends[live.exponent] = live.in_short
+            ends[live.exponent] = live.in_short, live.goal.at, live.goal.words
     (first, begins), (last, ends_with) = ends.items()
-    assert (begins, ends_with) == ("✓ Safe from here on.", "✗ Overflow begins here.")
+    assert begins == ("✓ Safe from here on.", first / 40, power(2, first))
+    assert ends_with == ("✗ Overflow begins here.", (last - 1) / 40, power(2, last - 1))
     census = functools.partial(scaling.backward_at, live._probe._model, batch, live._probe._loss_fn)
     least, below = (census(2.0**exponent).underflow_fraction for exponent in (first, first - 1))
     assert least < 0.1 <= below
@@ -143,7 +144,7 @@ def test_it_says_which_end_of_the_window_is_found_once_half_that_scale_was_tried
 @pytest.mark.parametrize(("fits", "said"), [(999, True), (9, False)])
 def test_the_caption_says_that_bars_of_few_are_drawn_taller(fits, said):
     few = scaling.census([torch.tensor([1.0] * fits + [2.0**17])])
-    assert ("overflow (drawn taller, to be seen)." in describe(few)) is said
+    assert ("overflow (drawn taller, so that they show)." in describe(few)) is said
 
 
 @pytest.mark.parametrize(("scale", "said"), [(2.0**21, False), (2.0**10, True)])

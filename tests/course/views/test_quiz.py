@@ -33,7 +33,7 @@ def test_the_next_day_the_first_answer_is_shown_and_can_be_put_away():
     right = floor.choices.index(floor.answer)
     later.choose("abcd"[right])
     said, signs = says(Quiz("scaling.floor"))
-    assert f"It was not right. The right one you found later. Yes. {floor.answer.why}" in said
+    assert f"It was not right. You found the right one later. Yes. {floor.answer.why}" in said
     assert [bool(each) for each in signs] == [k in (wrong, right) for k in range(len(floor.choices))]
     assert f"{floor.answer.text} ← found on" in Quiz("scaling.floor").stand_in()
 

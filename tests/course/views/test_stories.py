@@ -133,6 +133,7 @@ STORIES = {
         ),
         ["Inject an overflow", "Train 20 more steps", "Start again"],
     ),
+    "scaled_step": (views.scaled_step, []),
     "census": (
         lambda: views.CensusView({"first": normal(500) * 2.0**-24, "second": normal(300) * 2.0**-12}),
         [
@@ -425,7 +426,7 @@ REFUSED = [
     (lambda: views.DesignRound("serv"), KeyError, "did you mean serve"),
     (lambda: views.ExerciseCard("decode_bit"), ValueError, "did you mean decode_bits"),
     (lambda: views.ExerciseCard("zzz"), ValueError, "there are: decode_bits, .*resume_training"),
-    (lambda: views.ExerciseCard("decode_bits").hint(2), ValueError, "no hint 2 to be had now; choose"),
+    (lambda: views.ExerciseCard("decode_bits").hint(2), ValueError, "hint 2 is not available now; choose"),
     (lambda: views.LessonEnd("42"), ValueError, "there is no lesson '42'; choose one of 00, 01"),
     (lambda: views.Map().choose("hour"), ValueError, "no route is called 'hour'; there are: The"),
     (lambda: views.MockInterview("junior"), ValueError, "no level 'junior'"),

@@ -37,12 +37,17 @@ function render({ model, el }) {
     for (const each of drawing.children) each.setAttribute("aria-label", model.get("alt"));
   };
   const speak = () => (caption.textContent = model.get("caption"));
-  const reached = {}; // goals, by what they are goals of
+  const reached = {}; // ends of a range, by what it is a range of
   const judge = () => {
-    const [of, goal] = model.get("goal");
-    const goals = (reached[of] ??= new Set());
-    if (goal) goals.add(goal);
-    inShort.textContent = `${model.get("in_short")}${goal && goals.size > 1 ? " You have found both ends." : ""}`;
+    const [of, said, at, words] = model.get("goal");
+    const found = (reached[of] ??= {});
+    if (said) found[said] = { at, words };
+    const [low, high] = Object.values(found).sort((one, other) => one.at - other.at);
+    const range = said && high ? ` You have found both ends: ${low.words} to ${high.words} are safe for these gradients.` : "";
+    inShort.textContent = model.get("in_short") + range;
+    // The slider stands beside this page, and draws the range below its track (controls.css).
+    el.parentElement?.style.setProperty("--amp-range-from", high ? low.at : 0);
+    el.parentElement?.style.setProperty("--amp-range-to", high ? high.at : 0);
   };
   const changes = { drawing: draw, outlines: move, alt: describe, caption: speak, in_short: judge, goal: judge };
   for (const [name, change] of Object.entries(changes)) model.on(`change:${name}`, change);

@@ -11,7 +11,7 @@ import math
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 import anywidget
 import numpy as np
@@ -28,9 +28,23 @@ from amp_lessons.course.views.base.view import View
 
 P = TypeVar("P", bound=Picture)
 SVG_DPI = 72  # matplotlib writes SVG in points
-Goal = tuple[str, str]  # one of the two that a task asks for, and before it what they are looked for in
-NO_GOAL = ("", "")
 _COMMANDS = {Outline.MOVETO: "M%.2f %.2f", Outline.LINETO: "L%.2f %.2f", Outline.CLOSEPOLY: "Z"}
+
+
+class Goal(NamedTuple):
+    """One of the two ends of a range that a task asks for; the page remembers those that were found.
+
+    ``of`` says what it is an end of, ``said`` which one it is. ``at`` is where it lies on the slider, from 0
+    to 1, ``words`` what it is called.
+    """
+
+    of: str = ""
+    said: str = ""
+    at: float = 0.0
+    words: str = ""
+
+
+NO_GOAL = Goal()
 
 
 class MovingPage(anywidget.AnyWidget):
@@ -43,7 +57,7 @@ class MovingPage(anywidget.AnyWidget):
     outlines: Any = traitlets.Dict().tag(sync=True)
     caption = traitlets.Unicode().tag(sync=True)
     in_short = traitlets.Unicode().tag(sync=True)
-    goal: Any = traitlets.List(default_value=["", ""]).tag(sync=True)
+    goal: Any = traitlets.List(default_value=[*NO_GOAL]).tag(sync=True)
     alt = traitlets.Unicode().tag(sync=True)
     width = traitlets.Int().tag(sync=True)
     narrowest = traitlets.Int().tag(sync=True)
@@ -75,7 +89,6 @@ class MovingPage(anywidget.AnyWidget):
 class MovingView(View):
     """A view whose picture follows a slider: its ``moving`` artists must be patches of straight lines."""
 
-    in_short = ""  # what is to be seen, in a few words on a line of their own
     goal: Goal = NO_GOAL
     _drawn: tuple[object, Any] | None = None
 

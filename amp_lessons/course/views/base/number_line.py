@@ -14,10 +14,21 @@ from matplotlib.axis import Axis
 from matplotlib.text import Text
 from matplotlib.ticker import FuncFormatter, MultipleLocator, NullLocator
 
-from amp_lessons._base.drawing.style import GRID, INK, POWERS, QUIET, SMALL, ZONES, dtype_colour
+from amp_lessons._base.drawing.style import (
+    GRID,
+    INK,
+    POWERS,
+    QUIET,
+    SMALL,
+    ZONES,
+    dtype_colour,
+    size_that_fits,
+    tint,
+)
 from amp_lessons._base.text.words import power
 from amp_lessons.formats import FloatFormat
 
+_NAME = 10  # points, of a zone's name where there is room
 LEAST_ERROR = 1e-8  # that is drawn, where errors are of sums in fp32
 
 
@@ -39,6 +50,9 @@ def draw_zones(
     If ``named``, those that are wide enough bear their names, ``upright`` where the picture is narrow.
     """
     axes.set_xlim(low, high)
+    figure = axes.get_figure(root=True)
+    assert figure is not None
+    inches = axes.get_position().width * figure.get_figwidth() / (high - low)  # of an exponent
     edges = [low, *(min(max(edge, low), high) for edge in zone_edges(number_format)), high]
     for zone, left, right in zip(ZONES.values(), edges[:-1], edges[1:], strict=True):
         if right <= left:
@@ -53,6 +67,9 @@ def draw_zones(
                 ha="center",
                 va="top",
                 rotation="vertical" if upright else "horizontal",
+                fontsize=_NAME
+                if upright
+                else size_that_fits(zone.name, (right - left) * inches - 0.08, _NAME),
                 color=INK,
                 fontweight="bold",
                 bbox={"facecolor": "white", "edgecolor": "none", "alpha": 0.85, "pad": 2},
@@ -98,8 +115,12 @@ def powers_of_two(axes: Axes, step: int = 4, clipped: tuple[int, int] | None = N
 
 
 def draw_chip(axes: Axes, x: float, y: float, name: str, **text_style: Any) -> Text:
-    """Write a dtype's short name, such as ``"fp16"``, as a chip centred on (x, y) in the axes' own units."""
-    box = {"boxstyle": "round,pad=0.3", "facecolor": dtype_colour(name), "edgecolor": "none"}
+    """Write a dtype's short name, such as ``"fp16"``, as a chip centred on (x, y) in the axes' own units.
+
+    On the pale colour the name can be read on a dark page, too, where colours are turned around.
+    """
+    colour = dtype_colour(name)
+    box = {"boxstyle": "round,pad=0.3", "facecolor": tint(colour, 0.25), "edgecolor": colour}
     style: dict[str, Any] = {
         "ha": "center",
         "va": "center",
@@ -107,4 +128,4 @@ def draw_chip(axes: Axes, x: float, y: float, name: str, **text_style: Any) -> T
         "fontweight": "bold",
         **text_style,
     }
-    return axes.text(x, y, name, color="white", bbox=box, **style)
+    return axes.text(x, y, name, color=INK, bbox=box, **style)

@@ -3,6 +3,7 @@
 function render({ model, el }) {
   const label = document.createElement("label");
   const name = document.createElement("span");
+  const track = document.createElement("span");
   const input = document.createElement("input");
   const readout = document.createElement("output");
   input.type = "range";
@@ -52,7 +53,9 @@ function render({ model, el }) {
   model.on("change", show);
 
   el.classList.add("amp-slider");
-  label.append(name, input); // an id would not do: every view loads this file anew, and would count from the start
+  track.className = "amp-track";
+  track.append(input);
+  label.append(name, track); // an id would not do: every view loads this file anew, and would count from the start
   const [less, more] = [step("−", "one less", -1), step("+", "one more", 1)];
   el.append(label, less, readout, more);
   show();

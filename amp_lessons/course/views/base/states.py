@@ -166,7 +166,7 @@ def page_shown(view: View) -> State | None:
         "drawing": getattr(view.page, "drawing", "") or svg(view.picture),
         "outlines": outlines,
         "caption": view.caption,
-        "in_short": getattr(view, "in_short", ""),
+        "in_short": view.in_short,
         "goal": list(getattr(view, "goal", NO_GOAL)),
         "alt": view.alt,
         "width": view.picture.size[0],

@@ -29,6 +29,7 @@ class View(Shown):
 
     on_pages: ClassVar[tuple[str, ...] | None] = None
     why_still: ClassVar[str] = ""
+    in_short = ""  # a verdict on what the picture shows, on a line of its own
     _held = False  # while several controls are set, one after the other
 
     def __init__(self, controls: Sequence[ipywidgets.Widget], alt: str) -> None:
@@ -94,7 +95,12 @@ class View(Shown):
         """Return what a live view shows: the picture and its caption, unless a view knows better."""
         assert self._picture is not None
         return picture_html(
-            self._picture, self._caption, self.alt, faded=self.is_outdated, announced=self._announced
+            self._picture,
+            self._caption,
+            self.alt,
+            in_short=self.in_short,
+            faded=self.is_outdated,
+            announced=self._announced,
         )
 
     @property
@@ -108,7 +114,7 @@ class View(Shown):
         Whatever answers a control noticeably later than it was moved begins with this, so that no picture
         contradicts its control unmarked.
         """
-        self._is_working = True
+        self._is_working, self.in_short = True, ""
         self.say(f"{words}: working …")
 
     def say(self, sentence: str) -> None:

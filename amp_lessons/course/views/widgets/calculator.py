@@ -41,8 +41,8 @@ PRECISIONS = {"fp32": "fp32", **{f"{name} autocast": name for name in HALVES}}
 OWN = "your model"
 _PARTS_IN_WORDS = 4
 _TIGHT = 0.1  # of a GPU's memory: kernels and the allocator's gaps may need as much
-_BUFFERS = "Buffers of communication come on top."
-_BUCKETS = "Its buckets come on top, as large as the gradients, but with gradient_as_bucket_view=True."
+_BUFFERS = "Communication buffers come on top."
+_BUCKETS = "Its buckets come on top, as large as the gradients, unless gradient_as_bucket_view=True."
 _PHASES = {"forward": "forward pass", "backward": "backward pass", "optimizer": "optimizer's step"}
 
 

@@ -45,7 +45,7 @@ class CodingRound(UnderAClock):
         answered = (self._page, self._pointed, self._judged, self._causes, row(self._hint), self._hints)
         self._work = ipywidgets.VBox(answered)
         end = "End the round", "End the round, and see good code?"
-        over = "The time is over, and nothing ends: the report will say how much longer it took."
+        over = "Time is up, but nothing ends: the report will say how much longer it took."
         super().__init__([self._minutes], [self._work], end=end, over=over)
         self._show_work(False)
 

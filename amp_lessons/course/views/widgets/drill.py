@@ -32,7 +32,7 @@ class DrillView(Shown):
         self._picture, self._score = ipywidgets.HTML(), ipywidgets.HTML()
         self._at, self._shown_at = 0, 0.0
         self._quiz: Quiz | None = None
-        self._countdown = Countdown(self._left_s, "The time is over: an answer does not count any more.")
+        self._countdown = Countdown(self._left_s, "Time is up: an answer no longer counts.")
         begin = button("Start", "show the first drill, and start its clock", self.start)
         last = "on to the next one, and after the last to the first"
         self._following = button("Next drill", last, self.next)

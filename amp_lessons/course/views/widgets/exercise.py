@@ -67,7 +67,7 @@ class ExerciseCard(Open):
         made = self._hint_buttons.get(number)
         if made is None or made.disabled:
             numbers = ", ".join(str(n) for n, each in self._hint_buttons.items() if not each.disabled)
-            raise ValueError(f"there is no hint {number!r} to be had now; choose one of {numbers}")
+            raise ValueError(f"hint {number!r} is not available now; choose one of {numbers}")
         self._show_hint(number)
 
     def show_solution(self) -> None:

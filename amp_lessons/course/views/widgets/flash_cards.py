@@ -38,7 +38,7 @@ class FlashCards(Shown):
         self._rubric = Rubric()
         self._turn = button("Turn the card", "show the model answer", self.turn)
         proof = button("Show the proof", "run the cell that shows that the answer is true", self.prove)
-        self._back = button("Take the last grade back", "be asked the card before again", self.take_back)
+        self._back = button("Take the last grade back", "go back to the card before", self.take_back)
         self._graded = ""
         self._grades = {
             grade: button(grade, f"your grade: {grade}", partial(self.grade, grade)) for grade in GRADES

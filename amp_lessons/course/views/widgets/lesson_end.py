@@ -126,7 +126,7 @@ class LessonEnd(Counting):
             if not task.part and not task.right(self._kept):
                 words = f"“{task.heading}”" if task.heading else "the lesson's beginning"
                 left.setdefault(words, following.link(words, task))
-        again = "The course does not ask again: follow a link, and answer anew."
+        again = "The course does not ask again: follow a link, and answer again."
         return f"**Not right yet:** {', '.join(left.values())}. {again}" if left else ""
 
     def stored(self) -> dict[str, str]:

@@ -29,11 +29,11 @@ def loss_curves(numbers: Sequence[int] = ALL) -> Still:
     """Show curves by their numbers, without a word about what they are; training them takes some seconds."""
     curves = {number: clinic.loss_curve(clinic.LOSS_CURVES[number - 1]) for number in numbers}
     caption = (
-        f"{counted(len(curves), 'training')}: the loss of each step, and dashed, where there is one, its "
+        f"{counted(len(curves), 'training run')}: the loss of each step, and dashed, where there is one, its "
         "loss scale (right-hand axis)."
     )
     if any(curve.beside for curve in curves.values()):
-        caption += " A dotted black curve was logged beside the loss."
+        caption += " A dotted black curve was logged alongside the loss."
     return Still(gallery_picture(curves), caption, "Numbered loss curves.", mark=MEASURED_MARK)
 
 

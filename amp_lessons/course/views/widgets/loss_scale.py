@@ -14,7 +14,7 @@ from matplotlib.figure import Figure
 from amp_lessons import scaling
 from amp_lessons._base.drawing.picture import Picture
 from amp_lessons._base.drawing.style import house_style
-from amp_lessons._base.text.words import MEASURED_MARK, power_of_two, relative, share
+from amp_lessons._base.text.words import MEASURED_MARK, power, power_of_two, relative, share
 from amp_lessons.course.views.base.controls import (
     ControlValue,
     Slider,
@@ -148,7 +148,11 @@ class LossScaleView(_ScaleView):
         before = self._tried.get((gradients, census.scale / 2), said)
         self._tried[gradients, census.scale] = said
         is_end = said in _ENDS and before != said and math.frexp(census.scale)[0] == 0.5  # a power of two
-        return (_ENDS[said], (gradients, said)) if is_end else (said, (gradients, ""))
+        if not is_end:
+            return said, Goal(gradients)
+        exponent = round(math.log2(census.scale)) - (said == _TOO_FAR)  # the last that is safe
+        at = min(max(exponent / LARGEST_EXPONENT, 0.0), 1.0)
+        return _ENDS[said], Goal(gradients, said, at, power(2, exponent))
 
 
 _SAFE, _TOO_FAR = "✓ Safe: few vanish.", "✗ Too far: some overflow."
@@ -167,7 +171,7 @@ def describe(census: Census) -> str:
     """Describe a census in one sentence, the caption's."""
     alive = census.at_stake
     norm = f" ({relative(census.underflow_norm_fraction)} of their norm)" if census.underflowed else ""
-    taller = " (drawn taller, to be seen)" if 0 < census.overflowed < _SEEN * alive else ""
+    taller = " (drawn taller, so that they show)" if 0 < census.overflowed < _SEEN * alive else ""
     sentence = (
         f"Scale {power_of_two(census.scale)}: "
         f"{share(census.underflowed, alive)} of {alive:,} gradients vanish{norm}, "

@@ -44,10 +44,10 @@ class InterviewRoom(UnderAClock):
         self._give_up = button("Give up on the code", "go on without it", lambda: self._handed_in(False))
         more = "there is time left beside what was planned"
         self._more = button("Another question", more, self.ask_another)
-        back = "be asked the question before again"
+        back = "go back to the question before"
         self._back = button("Take the last answer back", back, self.take_back)
         work = (self._reveal, self._rubric, self._next, self._number, self._give_up, self._more, self._back)
-        over = "The time is over: this answer is the last one."
+        over = "Time is up: this answer is the last one."
         super().__init__(choices, work, end=("End it here", "End the interview?"), over=over)
         self._show_only()
 

@@ -39,7 +39,7 @@ class Quiz(Shown):
             for i, choice in enumerate(self.question.choices)
         ]
         self._why = ipywidgets.HTML()
-        self._again = button("Answer again", "put your earlier answer away, and choose anew", self._clear)
+        self._again = button("Answer again", "put your earlier answer away, and choose again", self._clear)
         self._again.layout.display = "none"
         asked = ipywidgets.HTML(STYLE + self._asked())
         super().__init__([asked, *self._buttons, self._why, self._again], layout={"max_width": "900px"})
@@ -71,7 +71,7 @@ class Quiz(Shown):
             said = _verdict(first)
         else:
             said = "It was right." if earlier.right else "It was not right."
-        said += f" The right one you found later. {_verdict(found)}" if found is not None else ""
+        said += f" You found the right one later. {_verdict(found)}" if found is not None else ""
         self.remove_class(_OPEN)
         self._why.value = block(f"Your first answer, on {earlier.at[:10]}. {said}")
         self._again.layout.display = ""

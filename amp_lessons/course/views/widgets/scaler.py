@@ -89,16 +89,17 @@ class ScalerView(View):
         self._refresh()
 
     def _refresh(self) -> None:
+        self.in_short = "✓ About every second step is skipped." if _skips_every_second(self.timeline) else ""
         self.show(timeline_picture(self.timeline), describe(self.timeline), mark=MEASURED_MARK)
 
 
 def describe(timeline: ScalerTimeline) -> str:
-    """Describe a timeline in two sentences, and say first if it is what lesson 03 asks for."""
+    """Describe a timeline in two sentences."""
     first, last = timeline.steps[0], timeline.steps[-1]
     skipped, grown = timeline.skipped, timeline.grown
     steps = ", ".join(str(step + 1) for step in skipped[:_MOST_NAMED])  # a learner counts from 1
     which = f" (steps {steps}{', …' if len(skipped) > _MOST_NAMED else ''})" if skipped else ""
-    return ("✓ About every second step is skipped. " if _skips_every_second(timeline) else "") + (
+    return (
         f"{len(timeline.steps)} steps from a scale of {power_of_two(first.scale)}: "
         f"{len(skipped)} skipped{which}, {len(grown)} followed by growth. "
         f"The scale now stands at {power_of_two(last.next_scale)}, "

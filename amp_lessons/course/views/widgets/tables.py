@@ -29,7 +29,7 @@ def format_table(names: Sequence[str] = tuple(FORMATS)) -> Table:
     """Return what follows from the bit counts of each format: range, precision and number of values."""
     return Table.of(
         [_row(FORMATS[name]) for name in names],
-        "Computed from the bits, bias and special patterns of each format, but for what it is used for. "
+        "Everything but its use is computed from the bits, bias and special patterns of each format. "
         "s/e/m: bits of sign, exponent, mantissa.",
     )
 
