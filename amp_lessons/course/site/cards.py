@@ -19,7 +19,7 @@ from amp_lessons.course.site.shell import Page, lesson_link
 Answers = dict[str, tuple[str, str]]  # question and answer, with numbers, by the question's id
 
 _BODY = Markup(
-    """<h1>Questions of interviews</h1>
+    """<h1>Interview questions</h1>
 <p>Say the answer aloud, turn the card, tick what you covered, and grade yourself: the grade says in how many
 days the card comes back. Every number in the answers was computed by a cell of the course.</p>
 <div id="deck" hidden>
@@ -68,7 +68,7 @@ def cards_page(told: Answers) -> Page:
         count=len(QUESTIONS),
         cards=Markup("").join(_card(each, *told[each.id]) for each in QUESTIONS),
     )
-    return Page("cards.html", "Questions of interviews", body, scripts=("cards.js",), listed="Cards")
+    return Page("cards.html", "Interview questions", body, scripts=("cards.js",), listed="Cards")
 
 
 def _card(question: Question, asked: str, answer: str) -> Markup:
