@@ -32,6 +32,7 @@ EQUIVALENT = {
     ("gradients_still_scaled", "step_bypasses_scaler"): "a loss may have any weight; the overflow is seen",
     ("parameters_frozen", "no_graph"): "in the next iteration backward has no graph to go through",
     ("another_scaler", "scaler_recreated"): "the new one is made in every iteration",
+    ("scale_too_small", "gradients_all_zero"): "at such a scale all of them vanish",
 }
 
 # loops with a mistake that is seen in others
@@ -58,6 +59,7 @@ SHOWS_ON = {
     "weights_in_half_from_the_start": FP16,
     "init_scale_one": TINY_LOSS,
     "init_scale_two": TINY_LOSS,
+    "scale_that_windows_undo": TINY_LOSS,
 }
 
 
@@ -128,8 +130,16 @@ def test_what_is_said_to_be_equivalent_is_all_that_is_seen(code, other):
     assert any(other in codes and code not in codes for codes in seen)
 
 
-# at so small a scale the poisoned batch does not overflow: the step ruins the weights, and losses are NaN
-AFTER_THE_POISON = {name: {"always_overflows"} for name in ("small_init_scale", "smallest_init_scale")}
+# at a small scale, also one that has fallen for it, the poisoned batch does not overflow: the step ruins the
+# weights, and losses are NaN
+OF_SMALL_SCALES = (
+    "small_init_scale",
+    "smallest_init_scale",
+    "overflowed_batches_tried_again",
+    "tried_again_from_a_large_scale",
+)
+AFTER_THE_POISON = {name: {"always_overflows"} for name in OF_SMALL_SCALES}
+AFTER_THE_POISON["passes_to_warm_up"] = {"scale_never_lowered"}  # an overflow in them is dropped unheard
 if not torch.cuda.is_available():  # CUDA's scaler is off, and nothing skips the batch
     AFTER_THE_POISON["old_spellings"] = {"weights_broken"}
 
@@ -138,8 +148,9 @@ if not torch.cuda.is_available():  # CUDA's scaler is off, and nothing skips the
 @pytest.mark.parametrize(("table", "name"), loops("right"))
 @pytest.mark.parametrize("run", [POISONED, BF16], ids=["poisoned", "bf16"])
 def test_right_attempts_get_no_finding(table, name, run):
-    report = watched(table.right[name][-1], table.exercise_id, run)
-    assert mistakes(report) == (AFTER_THE_POISON.get(name, set()) if run is POISONED else set())
+    notes, attempt = table.right[name]
+    report = watched(attempt, table.exercise_id, run)
+    assert mistakes(report) - {*notes} == (AFTER_THE_POISON.get(name, set()) if run is POISONED else set())
     assert not [trouble for trouble in report.not_seen if "the audit's own trouble" in trouble]
     assert report.steps or report.ended
 

@@ -198,6 +198,7 @@ class Averages:
             weight_dtype=weights.dtype,
             stuck=stuck,
             resembles=resembles,
+            in_step=self._recorder.in_step(),
         )
         return True
 

@@ -424,17 +424,19 @@ class Updated(Event):
 
 @dataclass(frozen=True, kw_only=True)
 class ScheduleStepped(Event):
-    """A learning rate schedule went on."""
+    """A learning rate schedule went on, ``in_step`` where a hook of the optimizer's step took it along."""
 
     schedule: int
     optimizer: int | None
+    in_step: bool = False
 
 
 @dataclass(frozen=True, kw_only=True)
 class Averaged(Event):
     """A moving average of the weights, which ``optimizer`` steps, took them in; ``dtype`` is its own.
 
-    It only ``resembles`` one where numbers alone say that what it took in were weights.
+    It only ``resembles`` one where numbers alone say that what it took in were weights. ``in_step`` says that
+    a hook of the optimizer's step took it along.
     """
 
     optimizer: int | None
@@ -442,6 +444,7 @@ class Averaged(Event):
     weight_dtype: torch.dtype
     stuck: bool | None = None
     resembles: bool = False
+    in_step: bool = False
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -275,6 +275,7 @@ class OptimizerCalls(Part):
                 events.ScheduleStepped,
                 schedule=id(schedule),
                 optimizer=None if optimizer is None else id(optimizer),
+                in_step=self._here.stepping,
             )
 
 

@@ -43,7 +43,7 @@ class _Schedules(Rule):
         one_step = asked - self.steps_before[event.schedule] == 1
         self.advanced[event.schedule] += 1
         self.steps_before[event.schedule] = asked
-        if one_step and past.steps.just_skipped(optimizer):
+        if one_step and past.steps.just_skipped(optimizer) and not event.in_step:
             yield seen(schedule_on_skipped_step(self.advanced[event.schedule], past.steps.made[optimizer]))
 
 
@@ -63,6 +63,8 @@ def average_on_skipped_step(advanced: int, steps: int) -> Worded:
 def _(event: events.Averaged, past: Past) -> Verdicts:
     optimizer, advanced = past.steps.known(event.optimizer), past.steps.times_averaged(event)
     first = event.step not in past.steps.averaged[optimizer]  # once a step, not once a tensor
+    if event.in_step:  # which is made
+        return
     if first and past.steps.just_skipped(optimizer) and (advanced > 1 or not event.resembles):
         finding = average_on_skipped_step(advanced, past.steps.made[optimizer])
         yield likely(finding, resembles(advanced)) if event.resembles else seen(finding)
