@@ -131,7 +131,7 @@ def test_all_curves_are_shown_and_asked_and_the_healthy_ones_counted(view):
     healthy = [question(f"curves.{each}").answer.text.startswith("Healthy") for each in clinic.LOSS_CURVES]
     assert (sum(healthy[:6]), sum(healthy[6:])) == (1, 2)
     assert "In one of them nothing at all is wrong" in cell("curves")
-    assert "In two of these six trainings nothing" in cell("deeper-curves")
+    assert "In two of these six training runs nothing" in cell("deeper-curves")
 
 
 def test_curves_that_are_said_to_look_alike_do():
