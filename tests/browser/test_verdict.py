@@ -25,7 +25,7 @@ def test_both_ends_are_found_once_each_was_seen_of_the_same_gradients(browser):
     page.set_content("<main></main>")
     page.add_script_tag(content=widget_scripts())
     page.evaluate(RENDERED)
-    both = "You have found both ends: 2³ to 2⁶ are safe for these gradients."
+    both = "✓ You have found both ends: 2³ to 2⁶ are safe for these gradients."
     nothing, whole = [0, 0], [0.3, 0.6]
     low, high, between = ("begins", 0.3, "2³"), ("ends", 0.6, "2⁶"), ("", 0, "")
     for said, of, goal, shown, marked in (

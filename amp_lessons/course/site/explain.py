@@ -120,14 +120,14 @@ def _section(kind: str, name: str, says: str, told: Markup) -> Markup:
 
 def _told(message: Message) -> Markup:
     also = " · ".join(map(wording, message.patterns[1:]))
-    met = Markup(' <a href="{}">Somebody met it here.</a>').format(message.seen_at) if message.seen_at else ""
+    met = Markup(' <a href="{}">Reported here.</a>').format(message.seen_at) if message.seen_at else ""
     return _TOLD.format(
         means=prose.as_html(message.meaning),
         cure=prose.blocks_as_html(steps(message.cure)),
         lesson=lesson_link(message.lesson, message.section),
         source=message.source,
         met=met,
-        also=Markup("<br>It is worded so, too: {}").format(also) if also else "",
+        also=Markup("<br>Also appears as: {}").format(also) if also else "",
     )
 
 

@@ -28,13 +28,13 @@ _FRONT = Markup(
     """<h1>Mixed precision training with PyTorch</h1>
 <section class="first"><p class="what">Mixed precision trains in 16 bits where they suffice, to save time and
 memory.</p>
-<p class="lead">These bars are gradients of a network in fp16, numbers of 16 bits. A loss scale
+<p class="lead">These bars are gradients of a network in fp16, a 16-bit format. A loss scale
 multiplies them until the step: at 1 many vanish, and <i>subnormal</i> ones lose digits. <b>Move the
 slider until few vanish, and none overflow.</b></p>
 {picture}
 <p><a href="{lesson}">Lesson {number} says why</a></p></section>
 <p>Here are lessons to read and to play with, and instruments for your own training. Nothing needs a GPU.</p>
-<p><b>It fails now?</b> <a href="explain.html">Paste the error</a>, or
+<p><b>Something fails?</b> <a href="explain.html">Paste the error</a>, or
 <a href="symptoms.html">go from the symptom to its cause</a>.</p>
 <section><h2>What brought you here?</h2>{routes}</section>
 <section><h2>All lessons</h2><p>{hours}.</p>{lessons}</section>"""

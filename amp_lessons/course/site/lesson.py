@@ -74,8 +74,8 @@ def lesson_page(head: Head, shelf: Shelf) -> Page:
 
 
 _READ = (  # in front of the links that a lesson's head ends with
-    '<p class="how">What each cell showed stands below it, and below a question it is folded until you have '
-    "answered. What is said of running cells, of keys and menus, holds in the notebook: "
+    '<p class="how">Outputs stand below each cell; after a question they stay hidden until you answer. To '
+    "run the code, open the notebook: "
 )
 
 

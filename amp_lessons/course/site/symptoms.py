@@ -17,7 +17,7 @@ _BODY = Markup(
 it is so. Their names are those of most scripts: <code>model</code>, <code>batch</code>,
 <code>optimizer</code>.</p>
 <div id="tree" class="amp-quiz" aria-live="polite"></div>
-<details><summary>All ways at once, to be read</summary>{ways}</details>"""
+<details><summary>The whole tree as a list</summary>{ways}</details>"""
 )
 
 
@@ -51,9 +51,13 @@ def _node(at: SymptomQuestion | End) -> dict[str, object]:
 
 
 def _ways_html() -> Markup:
-    item, group = Markup("<li>{} <b>{}</b> {} ({})</li>").format, Markup("<h2>{}</h2><ul>{}</ul>").format
+    item, group = (
+        Markup("<li>{} <b>{}</b> {} ({})</li>").format,
+        Markup('<h2 id="{}">{}</h2><ul>{}</ul>').format,
+    )
+    places = {answer.text: f"walk-{place}" for place, answer in enumerate(SYMPTOMS.answers)}
     lessons = {end.cause: lesson_link(end.lesson, end.section) for end in ENDS.values()}
     return Markup("").join(
-        group(symptom, Markup("").join(item(*way[:3], lessons[way[1]]) for way in found))
+        group(places[symptom], symptom, Markup("").join(item(*way[:3], lessons[way[1]]) for way in found))
         for symptom, found in ways().items()
     )

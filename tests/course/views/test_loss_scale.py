@@ -130,7 +130,7 @@ def test_it_says_which_end_of_the_window_is_found_once_half_that_scale_was_tried
         if live.goal[1]:
             ends[live.exponent] = live.in_short, live.goal.at, live.goal.words
     (first, begins), (last, ends_with) = ends.items()
-    assert begins == ("✓ Safe from here on.", first / 40, power(2, first))
+    assert begins == ("✓ The safe range begins here.", first / 40, power(2, first))
     assert ends_with == ("✗ Overflow begins here.", (last - 1) / 40, power(2, last - 1))
     census = functools.partial(scaling.backward_at, live._probe._model, batch, live._probe._loss_fn)
     least, below = (census(2.0**exponent).underflow_fraction for exponent in (first, first - 1))

@@ -7,7 +7,7 @@ function render({ model, el }) {
   figure.className = "amp-picture";
   figure.style.margin = "0";
   caption.style.cssText = model.get("caption_style");
-  inShort.className = "amp-in-short";
+  inShort.className = model.get("in_short") ? "amp-in-short amp-from-the-start" : "amp-in-short";
   for (const each of [inShort, caption]) each.setAttribute("aria-live", "polite");
   figure.innerHTML = model.get("box");
   const drawing = figure.querySelector(".amp-scroll");
@@ -43,7 +43,7 @@ function render({ model, el }) {
     const found = (reached[of] ??= {});
     if (said) found[said] = { at, words };
     const [low, high] = Object.values(found).sort((one, other) => one.at - other.at);
-    const range = said && high ? ` You have found both ends: ${low.words} to ${high.words} are safe for these gradients.` : "";
+    const range = said && high ? ` ✓ You have found both ends: ${low.words} to ${high.words} are safe for these gradients.` : "";
     inShort.textContent = model.get("in_short") + range;
     // The slider stands beside this page, and draws the range below its track (controls.css).
     el.parentElement?.style.setProperty("--amp-range-from", high ? low.at : 0);

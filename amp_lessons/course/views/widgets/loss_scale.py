@@ -156,7 +156,7 @@ class LossScaleView(_ScaleView):
 
 
 _SAFE, _TOO_FAR = "✓ Safe: few vanish.", "✗ Too far: some overflow."
-_ENDS = {_SAFE: "✓ Safe from here on.", _TOO_FAR: "✗ Overflow begins here."}
+_ENDS = {_SAFE: "✓ The safe range begins here.", _TOO_FAR: "✗ Overflow begins here."}
 
 
 def _beside_window(census: Census) -> str:
