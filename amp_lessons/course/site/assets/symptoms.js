@@ -41,13 +41,13 @@
     }
     if (at.answers) {
       box.append(make("p", "asked", at.asks));
-      if (at.aside) box.append(make("p", "how", at.aside));
       at.answers.forEach(([text], place) => {
         const button = make("button", "amp-choice jupyter-button", text);
         button.type = "button";
         button.addEventListener("click", () => go([...places, place]));
         box.append(button);
       });
+      if (at.aside) box.append(make("p", "how", at.aside));
     } else {
       const end = make("div", "end");
       end.tabIndex = -1; // the cause is what is read next
