@@ -34,7 +34,7 @@ _BODY = Markup(
 _SECTION = Markup('<section id="{}-{}"><h2>{} <small><code>{}</code></small></h2>{}</section>')
 _TOLD = Markup(
     """<h3>What it means</h3><p>{means}</p><h3>What to do</h3>{cure}
-<p class="how">{lesson} explains it. It comes from <code>{source}</code>.{met}{also}</p>"""
+<p class="how">Read on in {lesson}. It comes from <code>{source}</code>.{met}{also}</p>"""
 )
 
 
@@ -139,7 +139,7 @@ def steps(cure: str) -> str:
 
 def _row(row: Row) -> Markup:
     says, cure = row.says
-    return Markup("{}<p>What it costs: {}.</p>{}<p>{} explains it.</p>").format(
+    return Markup("{}<p>What it costs: {}.</p>{}<p>Read on in {}.</p>").format(
         Markup("<p>In a report: {}.</p>").format(prose.as_html(says)) if says else "",
         COSTS[row.costs],
         Markup("<p><b>Cure:</b> {}.</p>").format(prose.as_html(cure.rstrip(":"))) if cure else "",

@@ -44,11 +44,9 @@ def _sections(page: Page) -> Iterator[tuple[str, str, str, str]]:
     for of, id, heading, text in zip(pieces[::5], pieces[2::5], pieces[3::5], pieces[4::5], strict=True):
         words = _text(text)
         if words:
-            place = id or of or ""
-            to = (
-                f"?walk={place[5:]}" if place.startswith("walk-") else f"#{place}" if place else ""
-            )  # of a tree
-            yield f"{page.file}{to}", page.title, _text(heading), words
+            place = f"#{id or of}" if id or of else ""
+            to = page.file + place.replace("#walk-", "?walk=")  # a symptom's place in its tree
+            yield to, page.title, _text(heading), words
 
 
 def _text(made: str) -> str:

@@ -51,10 +51,8 @@ def _node(at: SymptomQuestion | End) -> dict[str, object]:
 
 
 def _ways_html() -> Markup:
-    item, group = (
-        Markup("<li>{} <b>{}</b> {} ({})</li>").format,
-        Markup('<h2 id="{}">{}</h2><ul>{}</ul>').format,
-    )
+    item = Markup("<li>{} <b>{}</b> {} ({})</li>").format
+    group = Markup('<h2 id="{}">{}</h2><ul>{}</ul>').format
     places = {answer.text: f"walk-{place}" for place, answer in enumerate(SYMPTOMS.answers)}
     lessons = {end.cause: lesson_link(end.lesson, end.section) for end in ENDS.values()}
     return Markup("").join(
