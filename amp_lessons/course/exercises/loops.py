@@ -447,6 +447,8 @@ def scale_after_overflow(windows: list[Window]) -> Iterator[Finding]:
     """Find a scale that does not fall after an overflow, or rises again otherwise than by its scaler."""
     for window, later in itertools.pairwise(windows):
         scales = [each.scale if each.scale > 1 else each.begun for each in (windows[0], window, later)]
+        if later.scale <= 1:  # a shorter window may divide by its own number
+            scales[2] *= len(later.entries) / later.size
         owners = [{call.owner for call in each.called("scale")} for each in (window, later)]
         another = bool(owners[1] - owners[0])
         if window.overflowed and later.last.begun and not scales[2] < scales[1]:

@@ -113,3 +113,33 @@ def clipped_by_hand(
             optimizer.zero_grad()
         history.append(sum(losses) / len(losses))
     return history
+
+
+@TABLE.correct("own_scaling")
+def sums_of_its_own(
+    model, loader, optimizer, loss_fn, epochs, *, accumulation_steps, max_norm, device_type, dtype
+):
+    """Nothing lies in ``.grad`` before the step, the scale is its own, a short window has its own number."""
+    parameters, batches = list(model.parameters()), list(loader)
+    scale, history = 65536.0 if dtype == torch.float16 else 1.0, []
+    for _ in range(epochs):
+        losses = []
+        for at in range(0, len(batches), accumulation_steps):
+            window = batches[at : at + accumulation_steps]
+            sums = [torch.zeros_like(p) for p in parameters]
+            for x, y in window:
+                with torch.autocast(device_type, dtype=dtype):
+                    loss = loss_fn(model(x), y)
+                begin = torch.full_like(loss, scale / len(window))
+                for total, gradient in zip(sums, torch.autograd.grad(loss, parameters, begin), strict=True):
+                    total.add_(gradient, alpha=1 / scale)
+                losses.append(loss.item())
+            norm = torch.cat([total.flatten() for total in sums]).norm()
+            if not norm.isfinite():
+                scale /= 2
+                continue
+            for parameter, total in zip(parameters, sums, strict=True):
+                parameter.grad = total * (max_norm / norm).clamp(max=1.0)
+            optimizer.step()
+        history.append(sum(losses) / len(losses))
+    return history
