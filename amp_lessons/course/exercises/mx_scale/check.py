@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -18,6 +19,7 @@ from amp_lessons.formats import FORMATS
 
 ELEMENT = FORMATS["fp8_e4m3"]
 EXPONENTS = range(-127, 128)  # those that E8M0 has
+_POWERS = range(-126, 120)  # of two, times 448: a logarithm that is rounded up is wrong at some of them
 NAN = 128  # 128 + 127 is 255, the code of its NaN
 
 
@@ -29,16 +31,26 @@ def judge(worker: bed.Worker, draw: torch.Generator) -> Iterator[Finding]:
         given = block.clone()
         returned = mx_scale(given, about=f"for {name}")
         bed.require_unchanged([given], [block], "the numbers of the block", "block.abs() makes a new tensor")
-        exponent = number_in(returned)
-        if exponent is None or not math.isfinite(exponent) or exponent != int(exponent):
-            bed.reject_type("an int was", returned, "return k, not 2ᵏ, as an int", f"for {name}")
-        bed.require_none(_mistakes(block, int(exponent), f"for {name}, with the exponent {int(exponent)}"))
-        for remark in (*remark_on_type(returned, int), *_remarks(block, int(exponent), name)):
+        exponent = _require_right(returned, block, name)
+        for remark in (*remark_on_type(returned, int), *_remarks(block, exponent, name)):
             notes.setdefault(remark.code, remark)
+    edges = [(f"a block of 448 times 2 to the power of {k}", torch.tensor([448.0 * 2.0**k])) for k in _POWERS]
+    answers = mx_scale.each([[block] for _, block in edges], lambda at: f"for {edges[at][0]}")
+    for (name, block), returned in zip(edges, answers, strict=True):
+        _require_right(returned, block, name)
     yield passed("nothing_saturates", "no block is cut, not even where the floor would cut it")
     yield passed("smallest_exponent", "and at the next smaller exponent one would be")
     yield passed("codes_of_e8m0", "zeros, the smallest numbers, inf and NaN get exponents that E8M0 has")
     yield from notes.values()
+
+
+def _require_right(returned: Any, block: Tensor, name: str) -> int:
+    """Return the exponent that was returned for a block; reject what is none, or a wrong one."""
+    exponent = number_in(returned)
+    if exponent is None or not math.isfinite(exponent) or exponent != int(exponent):
+        bed.reject_type("an int was", returned, "return k, not 2ᵏ, as an int", f"for {name}")
+    bed.require_none(_mistakes(block, int(exponent), f"for {name}, with the exponent {int(exponent)}"))
+    return int(exponent)
 
 
 # --- blocks
@@ -54,8 +66,6 @@ def cases(draw: torch.Generator) -> Iterator[tuple[str, Tensor]]:
         yield f"a block up to {abs(top):g}{', the largest negative' * (top < 0)}", _block(draw, top)
     for top in (448.0, 448.0 * 2.0**-20, 448.0 * 2.0**40, 512.0, 2.0**-9, 448.0 + 2.0**-15, 460.0, 466.0):
         yield f"a block up to {top!r}", _block(draw, top)
-    for power in range(-126, 120):  # a logarithm that is rounded up is wrong at some of them
-        yield f"a block of 448 times 2 to the power of {power}", torch.tensor([448.0 * 2.0**power])
     yield "a block of bf16", _block(draw, 0.37).bfloat16()
     yield "a block of fp16", _block(draw, 52000.0).half()
     yield "a block of fp16 up to 3e-5", _block(draw, 3e-5).half()
