@@ -8,9 +8,9 @@ should have been is computed here, from them.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import cached_property
+from functools import cache, cached_property
 from typing import Any
 
 import torch
@@ -64,7 +64,7 @@ class Problem:
     def drawn(self) -> tuple[Tensor, list[tuple[Tensor, Tensor]]]:
         """The weights at the start, and the batches: samples of very different sizes."""
         draw = torch.Generator().manual_seed(self.seed + 1000)
-        shapes = [parameter.shape for parameter in loops_there.Net().parameters()]
+        shapes = [parameter.shape for parameter in _net().parameters()]
         weights = torch.cat([torch.randn(shape, generator=draw).reshape(-1) * 0.4 for shape in shapes])
         draw, batches = torch.Generator().manual_seed(self.seed), []
         directions = torch.randn(6, 5, generator=draw)
@@ -85,18 +85,18 @@ class Problem:
         """
         for seed in range(self.seed + shift, self.seed + shift + _TRIES):
             problem = replace(self, seed=seed)
-            norms = problem._norms(problem.drawn[0])
-            if max(norms) < 3.0 * self.loss_weight and problem._holds_to_the_end():
+            small = all(norm < 3.0 * self.loss_weight for norm in problem._norms())
+            if small and problem._holds_to_the_end():
                 break
         if self.max_norm is None or self.max_norm > _NEVER or self.loss_weight < TINY_WEIGHT or self.poisoned:
             return problem  # all below the limit, or far above it
-        shorter = len(self.batch_sizes) % self.accumulation_steps
+        shorter, norms = len(self.batch_sizes) % self.accumulation_steps, [*problem._norms()]
         limit = norms[-1] / 2 if shorter else math.sqrt(min(norms) * max(norms))
         return replace(problem, max_norm=float(f"{limit:.2g}"))
 
-    def _norms(self, weights: Tensor) -> list[float]:
-        """Return the norm of the gradient of each window that is not poisoned, at these weights."""
-        return [float(self._mean_gradient(weights, window).norm()) for window in self._kept()]
+    def _norms(self) -> Iterator[float]:
+        """Yield the norm of the gradient of each window that is not poisoned, at the start."""
+        return (float(self._mean_gradient(self.drawn[0], window).norm()) for window in self._kept())
 
     def _holds_to_the_end(self) -> bool:
         """Whether norms, mean losses and rounding stay within bounds along the steps of plain SGD."""
@@ -161,9 +161,15 @@ class Problem:
 
     def loss_at(self, weights: Tensor, batch: int) -> tuple[Tensor, list[nn.Parameter]]:
         """Return the loss of a batch at these weights, and the parameters that it depends on."""
-        model, (inputs, targets) = loops_there.Net(), self.drawn[1][batch]
+        model, (inputs, targets) = _net(), self.drawn[1][batch]
         nn.utils.vector_to_parameters(weights.clone(), model.parameters())
         return F.cross_entropy(model(inputs), targets) * self.loss_weight, list(model.parameters())
+
+
+@cache
+def _net() -> nn.Module:
+    """Return the model that is given other weights again and again: to draw them takes longer than a pass."""
+    return loops_there.Net()
 
 
 def _flat(gradients: Sequence[Tensor]) -> Tensor:

@@ -81,22 +81,23 @@ class Bench:
 
     def _judge(self, worker: bed.Worker, draw: torch.Generator) -> Iterator[bed.Said]:
         self.require_callable(worker)
-        shift, runs = int(torch.randint(2**30, (), generator=draw)), []
+        shift, rights, runs = int(torch.randint(2**30, (), generator=draw)), [], []
         train = f"{self.there.__name__}:train"
         for problem in self.problems:
-            run = self._run(self._drawn(problem, shift), partial(worker.call, train, bed.Handle(0)))
+            rights.append(self._drawn(problem, shift))
+            run = self._run(rights[-1].problem, partial(worker.call, train, bed.Handle(0)))
             if found := self._found(run):
                 line = bed.as_raised(run.told["raised"]).line if run.told["raised"] else ""
                 seen = audited(worker, self.given(run.problem), train)
                 found[0] = with_audit(found[0], seen, _when(run.problem), line)
-                raise bed.Rejected(*found, *self._comparisons(run, run))
+                raise bed.Rejected(*found, *self._comparisons(rights, run, run))
             runs.append(run)
-        poisoned = next(run for run in runs if run.problem.poisoned)
+        plain, poisoned = runs[:2][-1], next(run for run in runs if run.problem.poisoned)
         yield from _what_holds(self.applied, runs)
         remarks = list(_remarks(runs))
-        seen = audited(worker, self.given(runs[min(1, len(runs) - 1)].problem), train)
+        seen = audited(worker, self.given(plain.problem), train)
         yield from (*remarks, *_seen_as_well(seen, {each.code for each in remarks}))
-        yield from self._comparisons(runs[min(1, len(runs) - 1)], poisoned)
+        yield from self._comparisons(rights, plain, poisoned)
 
     def _run(self, problem: Problem, train: Callable[[dict[str, Any]], dict[str, Any]]) -> Run:
         """Let a loop train; for longer where every batch overflowed, whose scale has farther to fall."""
@@ -109,27 +110,29 @@ class Bench:
     def _found(self, run: Run) -> list[Finding]:
         return (self.mistakes or mistakes)(run)
 
-    def _drawn(self, problem: Problem, shift: int) -> Problem:
+    def _drawn(self, problem: Problem, shift: int) -> Run:
+        """Return what the solution does on the problem, drawn anew."""
         for further in range(_TRIES):
-            drawn = problem.drawn_anew(shift + further * _FURTHER)
-            if not self._found(self._run(drawn, partial(self.there.train, self.answer))):
+            right = self._answered(problem.drawn_anew(shift + further * _FURTHER))
+            if not self._found(right):
                 break
-        return drawn
+        return right
 
-    def _comparisons(self, loss_run: Run, scale_run: Run) -> Iterator[bed.SideBySide]:
+    def _answered(self, problem: Problem) -> Run:
+        return self._run(problem, partial(self.there.train, self.answer))
+
+    def _comparisons(self, rights: list[Run], loss_run: Run, scale_run: Run) -> Iterator[bed.SideBySide]:
         """Put losses and scales beside those of the solution on the same problems."""
-        rights: dict[Problem, Run] = {}
-        for run in (loss_run, scale_run):
-            if run.problem not in rights:
-                told = self.there.train(self.answer, self.given(run.problem))
-                rights[run.problem] = Run(run.problem, told)
-        losses = [tuple(each.loss for each in run.seen) for run in (rights[loss_run.problem], loss_run)]
-        yield bed.SideBySide("loss of each batch, in the order of training", "batch", *losses)
+        known = {right.problem: right for right in rights}
+        losses, scales = (
+            (known.get(run.problem) or self._answered(run.problem), run) for run in (loss_run, scale_run)
+        )
+        by_batch = [tuple(each.loss for each in run.seen) for run in losses]
+        yield bed.SideBySide("loss of each batch, in the order of training", "batch", *by_batch)
         if scale_run.problem.dtype == torch.float16:
             steps = scale_run.problem.accumulation_steps
-            both = rights[scale_run.problem], scale_run
-            scales = [tuple(_scale(each, steps) for each in run.seen) for run in both]
-            yield bed.SideBySide("loss scale at each batch", "batch", *scales)
+            by_batch = [tuple(_scale(each, steps) for each in run.seen) for run in scales]
+            yield bed.SideBySide("loss scale at each batch", "batch", *by_batch)
 
 
 def mistakes(run: Run) -> list[Finding]:

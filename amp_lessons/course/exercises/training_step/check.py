@@ -53,12 +53,15 @@ def judge(worker: bed.Worker, draw: torch.Generator) -> Iterator[Finding]:
     fits = _FITS._replace(scale=0.9 * _largest_scale(drawn, batch) // 1)  # whole: exact in fp32, too
     for case in (*_STEPS, fits, *_OVERFLOWS):
         weights = [weight * case.size for weight in drawn]
+        leaves = [weight.double().requires_grad_() for weight in weights]
+        true_loss = step_there.loss_of(leaves, batch, case.loss_weight)
+        gradient = _flat(torch.autograd.grad(true_loss, leaves))
         made = _made(worker, case, [weight.clone() for weight in weights], batch)
         if case not in _OVERFLOWS:
-            _require_step(made, case, weights, batch)
+            _require_step(made, case, weights, gradient)
         else:
             _require_nothing(made, case, weights)
-        _require_loss(made, case, weights, batch)
+        _require_loss(made, case, float(true_loss))
     yield passed("copies_in_fp16", "the loss was computed once, with copies of the weights in fp16")
     yield passed("masters_moved", "the masters moved by the true gradient, also by less than fp16 can hold")
     yield passed("overflow_left_out", "where a gradient was inf or NaN nothing moved, the scale was halved")
@@ -95,8 +98,8 @@ def _made(worker: bed.Worker, case: Case, weights: list[Tensor], batch: Any) -> 
     return told["after"], numbers[0] or 0.0, numbers[1] or 0.0
 
 
-def _require_step(made: _Made, case: Case, weights: list[Tensor], batch: Any) -> None:
-    """Reject another scale, step or loss than those of SGD in fp64."""
+def _require_step(made: _Made, case: Case, weights: list[Tensor], gradient: Tensor) -> None:
+    """Reject another scale or step than those of SGD in fp64."""
     after, _, scale = made
     if scale != case.scale:
         said = f"for {case.what} the scale returned is {scale:g}, it was {case.scale:g}, and no gradient of "
@@ -106,10 +109,7 @@ def _require_step(made: _Made, case: Case, weights: list[Tensor], batch: Any) ->
         )
         hint += "ask each gradient: a norm in fp16 overflows where none of them does"
         bed.reject("scale_moved", said, hint)
-    leaves = [weight.double().requires_grad_() for weight in weights]
-    true_loss = step_there.loss_of(leaves, batch, case.loss_weight)
-    gradient, start, end = map(_flat, (torch.autograd.grad(true_loss, leaves), weights, after))
-    right, moved = -case.lr * gradient, end - start
+    right, moved = -case.lr * gradient, _flat(after) - _flat(weights)
     off, length = (float(each.norm() / right.norm()) for each in (moved - right, moved))
     said = f"for {case.what} the weights moved {length:.3g} times as far as the gradient takes them, "
     said += f"{off:.0%} off"
@@ -118,8 +118,7 @@ def _require_step(made: _Made, case: Case, weights: list[Tensor], batch: Any) ->
         bed.reject("step_elsewhere", said, hint)
 
 
-def _require_loss(made: _Made, case: Case, weights: list[Tensor], batch: Any) -> None:
-    true_loss = float(step_there.loss_of([each.double() for each in weights], batch, case.loss_weight))
+def _require_loss(made: _Made, case: Case, true_loss: float) -> None:
     if not math.isclose(made[1], true_loss, rel_tol=_WITHIN):
         said = f"for {case.what} the loss returned is {made[1]:.6g}, and the loss is {true_loss:.6g}"
         bed.reject("loss_scaled", said, "the scale goes into backward, not into what is returned")
