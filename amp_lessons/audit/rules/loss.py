@@ -219,9 +219,8 @@ def _(event: events.Underflow, past: Past) -> Verdicts:
     finding = scale_too_small(event.scale, "small gradients vanish in fp16")
     if event.scale == 1.0:
         finding = loss_not_scaled("the scaler's scale is 1")
-    yield likely(
-        finding, "multiplied by it, the largest of all gradients has four significant bits in fp16 at most"
-    )
+    why = "multiplied by it, the largest of all gradients has four significant bits in fp16 at most"
+    yield likely(finding, why, backward.line)
 
 
 @mistake("the model's outputs were scaled instead of the loss")

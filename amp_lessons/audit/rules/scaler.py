@@ -300,8 +300,8 @@ def _(event: events.Unscaled, past: Past) -> Verdicts:
 
 @mistake("a new scaler forgot what the old one had learned", lesson="03", costs="beside", section="scaler")
 def scaler_recreated(
-    forgotten: str = "its scale starts at the initial value again, and what was learned from overflows is "
-    "forgotten",
+    forgotten: str = "what the old one had learned is lost: its scale, unless that was handed on, and its "
+    "count of steps without an overflow",
     hint: str = "make one GradScaler before the first epoch",
 ) -> Worded:
     return f"a new GradScaler was made during training: {forgotten}", hint

@@ -206,12 +206,11 @@ def step_before_backward(backward: str = "backward had produced any gradient") -
 
 
 @mistake("the gradients were divided by the loss scale twice", section="clip")
-def unscaled_twice(scale: float | None, update: str = "the update") -> Worded:
-    """Report gradients that were divided by the loss scale twice; ``update`` says whose it was."""
-    times = "by the loss scale" if scale is None else f"{scale:g} times"
+def unscaled_twice() -> Worded:
     return (
-        f"{update} is {times} too small: the gradients were divided by the loss scale twice",
-        "leave the unscaling to scaler.unscale_ or scaler.step, which do it once",
+        "the update is too small, by the loss scale: the gradients were divided by the loss scale twice",
+        "leave the division to the scaler: its step makes it, or, where gradients are clipped, its unscale_ "
+        "just before that",
     )
 
 
@@ -219,7 +218,7 @@ def unscaled_twice(scale: float | None, update: str = "the update") -> Worded:
 @on(events.StepAsked)
 def _(event: events.Unscaled | events.StepAsked, past: Past) -> Verdicts:
     if event.change == "undone" and event.scaler is not None:
-        yield seen(unscaled_twice(None), event.undone_at)
+        yield seen(unscaled_twice(), event.undone_at)
 
 
 @mistake("something other than the optimizer changed the weights", unseen="weights may be decayed or clamped")

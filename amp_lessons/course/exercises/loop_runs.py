@@ -25,6 +25,7 @@ _SMALLEST_SCALE = 2.0**6  # with which a loop may begin
 _MOST_ROUNDED = 0.7  # of what is tolerated
 _LEAST_LOSS = 0.026  # which is right to 0.2 % where it is rounded to four decimals
 _NEVER = 1e3  # no norm reaches such a limit
+_CLEARLY = 1.25  # above a limit
 TINY_WEIGHT = 2.0**-15  # below it a mean loss in the history may round to zero
 
 
@@ -81,18 +82,29 @@ class Problem:
         Their norms are below 3 before the loss is weighted, so that a clip at 0.1 is harmless where the
         weight is 2^-5, and stay below 4, so that one at 1 is harmless where it is 2^-2; all along, a right
         loop's rounding is within what is tolerated, that of a history to four decimals too. Where the task
-        has a limit that can be reached, some are above it and some below, or all that a shorter window has.
+        has a limit that can be reached, some are above it and some below, or all that a shorter window has;
+        the first is, by more than is tolerated: of it alone it is known where its step begins.
         """
         for seed in range(self.seed + shift, self.seed + shift + _TRIES):
             problem = replace(self, seed=seed)
-            small = all(norm < 3.0 * self.loss_weight for norm in problem._norms())
-            if small and problem._holds_to_the_end():
+            if not all(norm < 3.0 * self.loss_weight for norm in problem._norms()):
+                continue
+            if self._has_limit:
+                first, *norms = problem._norms()
+                shorter = len(self.batch_sizes) % self.accumulation_steps
+                limit = norms[-1] / 2 if shorter else math.sqrt(min(first, *norms) * max(first, *norms))
+                problem = replace(problem, max_norm=float(f"{limit:.2g}"))
+                if first < _CLEARLY * limit:
+                    continue
+            if problem._holds_to_the_end():
                 break
-        if self.max_norm is None or self.max_norm > _NEVER or self.loss_weight < TINY_WEIGHT or self.poisoned:
-            return problem  # all below the limit, or far above it
-        shorter, norms = len(self.batch_sizes) % self.accumulation_steps, [*problem._norms()]
-        limit = norms[-1] / 2 if shorter else math.sqrt(min(norms) * max(norms))
-        return replace(problem, max_norm=float(f"{limit:.2g}"))
+        return problem
+
+    @property
+    def _has_limit(self) -> bool:
+        """Whether there is a limit that gradients reach: not where all are below, or far above it."""
+        reached = self.max_norm is not None and self.max_norm <= _NEVER
+        return reached and self.loss_weight >= TINY_WEIGHT and not self.poisoned
 
     def _norms(self) -> Iterator[float]:
         """Yield the norm of the gradient of each window that is not poisoned, at the start."""

@@ -40,6 +40,9 @@ _LEAST_ROUNDING = 0.25  # of what 16 bits leave in an update: 0.6 to 1 was seen 
 _TRIES, _FURTHER = 5, 1009  # of problems that are tried out, each so many seeds on
 _CLOSE = 2e-3  # a loss rounded to four digits still counts
 _LOWER_IT = "lower the scale after each overflow, as torch.amp.GradScaler does"
+_ONE_SCALER = (
+    "make one scaler before the first epoch, or hand on its whole state_dict(), taken after update()"
+)
 _COUNTED = ("no", "one", "two", "three", "four")
 _ADVICE = "collect loss.item() for every batch and return one mean per epoch, as a list of floats"
 
@@ -462,8 +465,14 @@ def scale_after_overflow(windows: list[Window]) -> Iterator[Finding]:
             yield rules.scaler.scaler_recreated()
         updated, begun = window.called("updated"), later.called("scale")
         forgets = updated and begun and begun[0].clean < updated[-1].clean and scales[2] < scales[0]
-        if another and ((scales[2] > scales[1] and owners[0]) or forgets):
+        if another and scales[2] > scales[1] and owners[0]:
             yield rules.scaler.scaler_recreated()
+        if another and forgets:
+            counted = (
+                f"it begins with a count of {begun[0].clean} steps without an overflow, where the old one "
+            )
+            counted += f"had reached {updated[-1].clean}, so that its scale grows later, or never"
+            yield rules.scaler.scaler_recreated(counted, _ONE_SCALER)
         if updated and begun and later.scale > updated[-1].scale:
             yield rules.scaler.scale_reset(f"from {updated[-1].scale:g} back to {later.scale:g}")
 
@@ -478,7 +487,7 @@ def _update(window: Window, wrong: list[Window]) -> Iterator[Finding]:
     made = window.called("optimizer.step")
     if window.moved_within:
         yield failed(
-            "steps_every_batch",
+            "step_within_window",
             f"the weights changed within a window of {window.size} batches: the step must wait until the "
             "gradients of all of them are added up",
             "count the batches of a window from 1, anew in each epoch: step, update and zero_grad belong "
@@ -531,7 +540,7 @@ def _clipping(window: Window) -> Iterator[Finding]:
         told += ", by another norm than the 2-norm, or of some gradients only"
     unclipped = near(found, norm) and norm > limit
     yield failed(
-        "not_clipped" if unclipped else "wrong_max_norm",
+        "not_clipped" if unclipped else "wrong_clipping",
         f"a gradient of norm {norm:.4g} was applied with norm {found:.4g}, where max_norm={limit:g} asks for "
         f"{float(wanted.norm()):.4g}: clip_grad_norm_ {told}",
         "in every dtype and for every update, a shorter last one too, once the gradients have their true "
@@ -721,7 +730,7 @@ _OPEN = {
     "gradients_changed_before_unscale",
     "clipped_piecewise",
     "not_clipped",
-    "wrong_max_norm",
+    "wrong_clipping",
     "steps_too_rarely",
     "no_step",
 }

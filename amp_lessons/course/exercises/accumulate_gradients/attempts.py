@@ -49,8 +49,8 @@ wrong(
     ("loss / accumulation_steps", "loss / (i % accumulation_steps + 1)"),
 )
 wrong("divided_twice", "loss_rescaled", "0.33", ("loss / accumulation_steps", "loss / accumulation_steps**2"))
-wrong("steps_every_batch", "steps_every_batch", "within a window", (IF, "            if True:\n"))
-wrong("steps_one_too_early", "steps_every_batch", "within a window", ("(i + 1) %", "i %"))
+wrong("step_within_window", "step_within_window", "within a window", (IF, "            if True:\n"))
+wrong("steps_one_too_early", "step_within_window", "within a window", ("(i + 1) %", "i %"))
 wrong(
     "unscale_every_batch",
     "update_every_batch",
@@ -136,7 +136,7 @@ wrong(
 )
 wrong(
     "steps_on_two_batches",
-    "steps_every_batch",
+    "step_within_window",
     "window of 3",
     ("(i + 1) % accumulation_steps", "(i + 1) % 2"),
 )

@@ -61,7 +61,7 @@ wrong(
 )
 wrong(
     "clipped_again_to_half",
-    "wrong_max_norm",
+    "wrong_clipping",
     ", then one of norm",
     (CLIP, CLIP + CLIP.replace("max_norm)", "max_norm / 2)")),
 )
@@ -91,7 +91,7 @@ wrong(
     (UNSCALE + CLIP, f"            if scaler.is_enabled():\n    {UNSCALE}    {CLIP}"),
 )
 wrong(
-    "clips_to_one", "wrong_max_norm", "with norm 1, where max_norm=", (CLIP, CLIP.replace("max_norm", "1.0"))
+    "clips_to_one", "wrong_clipping", "with norm 1, where max_norm=", (CLIP, CLIP.replace("max_norm", "1.0"))
 )
 wrong(
     "clips_values",
@@ -122,13 +122,13 @@ wrong(
 )
 wrong(
     "largest_value_norm",
-    "wrong_max_norm",
+    "wrong_clipping",
     "max_norm",
     (CLIP, CLIP.replace("max_norm)", "max_norm, norm_type=1.0)")),
 )
 wrong(
     "always_normalised",
-    "wrong_max_norm",
+    "wrong_clipping",
     "was applied with norm",
     (
         CLIP,
@@ -198,7 +198,7 @@ wrong(
     (CLIP, CLIP.replace("torch", "norm = torch", 1)),
     ("loss.item()", "norm.item()"),
 )
-wrong("threshold_divided", "wrong_max_norm", "called to clip one of norm", (CLIP, OVER_SCALE))
+wrong("threshold_divided", "wrong_clipping", "called to clip one of norm", (CLIP, OVER_SCALE))
 wrong("threshold_divided_instead", "clip_before_unscale", "still multiplied", (UNSCALE + CLIP, OVER_SCALE))
 wrong("unscaled_by_hand", "unscaled_twice", "twice", (UNSCALE, BY_HAND))
 wrong(
@@ -217,7 +217,7 @@ wrong(
 )
 wrong(
     "loss_multiplied",
-    "wrong_max_norm",
+    "wrong_clipping",
     "called to clip one of norm",
     ("scale(loss)", "scale(loss * max_norm)"),
 )
@@ -245,14 +245,14 @@ SCALED = CLIP.replace("max_norm)", "max_norm * scaler.get_scale())")
 right("small_threshold_scaled_instead", (UNSCALE + CLIP, SCALED), SMALL_SCALE)
 wrong(
     "half_the_threshold_scaled",
-    "wrong_max_norm",
+    "wrong_clipping",
     "called to clip one of norm",
     (UNSCALE + CLIP, SCALED.replace("max_norm *", "max_norm / 2 *")),
     SMALL_SCALE,
 )
 wrong(
     "a_thousandth_of_the_threshold_scaled",
-    "wrong_max_norm",
+    "wrong_clipping",
     "called to clip one of norm",
     (UNSCALE + CLIP, SCALED.replace("max_norm *", "max_norm / 1000 *")),
 )

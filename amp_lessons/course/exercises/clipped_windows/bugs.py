@@ -136,7 +136,7 @@ BUGS = (
     Bug(
         "counted_from_zero",
         "updates are made after the wrong batches: windows are shifted",
-        ("steps_every_batch",),
+        ("step_within_window",),
         (("(i + 1) % accumulation_steps", "i % accumulation_steps"),),
         also_at=("enumerate(",),
     ),

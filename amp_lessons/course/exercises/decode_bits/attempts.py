@@ -76,7 +76,7 @@ wrong(
 )
 wrong(
     "returns_an_fp32_tensor",
-    "one_format_only",
+    "not_every_format",
     "fp64",
     ("return sign * (1 +", "import torch\n    return torch.tensor(1.0) * sign * (1 +"),
 )
@@ -105,14 +105,14 @@ wrong(
 )
 wrong(
     "subnormals_and_zeros_rounded_to_float32",
-    "one_format_only",
+    "not_every_format",
     "0x1, 11, 52",
     ("return sign * mantissa *", "import torch\n        return torch.tensor(sign * mantissa *"),
     ("(1 - bias - mantissa_bits)", "(1 - bias - mantissa_bits)).item()"),
 )
 wrong(
     "rounds_to_float32",
-    "one_format_only",
+    "not_every_format",
     "of fp64, returned",
     ("return sign * (1 +", "import torch\n    return torch.tensor(sign * (1 +"),
     ("(exponent - bias)", "(exponent - bias)).item()"),
@@ -125,7 +125,7 @@ wrong(
 )
 wrong(
     "not_for_float64",
-    "one_format_only",
+    "not_every_format",
     "fp64",
     ("    bias =", "    if exponent_bits == 11:\n        return 0.0\n    bias ="),
 )
@@ -139,14 +139,14 @@ wrong(
 )
 
 
-@TABLE.mistake("one_format_only", "instead of inf")
+@TABLE.mistake("not_every_format", "instead of inf")
 def e4m3_by_the_rules_of_fn(bits, exponent_bits, mantissa_bits):
     if (exponent_bits, mantissa_bits) == (4, 3):
         return torch.tensor(bits, dtype=torch.uint8).view(torch.float8_e4m3fn).item()
     return by_text(bits, exponent_bits, mantissa_bits)
 
 
-@TABLE.mistake("one_format_only", "fp16")
+@TABLE.mistake("not_every_format", "fp16")
 def float16_by_struct(bits, exponent_bits, mantissa_bits):
     return struct.unpack("<e", struct.pack("<H", bits & 0xFFFF))[0]
 
@@ -292,7 +292,7 @@ wrong(
 )
 wrong(
     "divides_last",
-    "one_format_only",
+    "not_every_format",
     "of fp64, returned",
     (
         "(1 + mantissa / 2**mantissa_bits) * 2.0 ** (exponent - bias)",

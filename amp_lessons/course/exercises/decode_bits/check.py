@@ -122,7 +122,10 @@ _BY_KIND = {  # the simplest kind first: the first that is wrong says what is to
         "decode what is left as if positive",
     ),
     "a zero": ("signed_zero", "the sign bit alone is -0.0: 0 * -1.0 keeps it, and 0 * -1 is without a sign"),
-    "a subnormal number": ("subnormal", "at exponent field 0 there is no hidden 1: exponent 1 - bias, not 0"),
+    "a subnormal number": (
+        "subnormal",
+        "at exponent field 0 there is no hidden 1: exponent 1 - bias, not 0 - bias",
+    ),
     "an infinity": ("infinity", "exponent field all ones and mantissa 0: inf, with the sign of the sign bit"),
     "a NaN": ("nan", "an exponent field of all ones with a mantissa other than 0 is NaN"),
 }
@@ -153,7 +156,7 @@ def _reject(wrong: Code, values: dict[Code, float]) -> NoReturn:
             "a significand not yet divided by 2**mantissa_bits may overflow, or its power of two be 0: "
             "math.ldexp takes both at once"
         )
-        bed.reject("one_format_only", f"{message}; fp16 came out right", hint)
+        bed.reject("not_every_format", f"{message}; fp16 came out right", hint)
     # a zero that is not zero: a hidden 1 was added to an exponent field of 0, and no sign is wrong yet
     added = kind == "a zero" and value != 0
     code, hint = _BY_KIND["a subnormal number" if added else kind]

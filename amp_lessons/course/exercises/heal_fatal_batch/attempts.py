@@ -19,7 +19,7 @@ RETURN = "return weights @ values"
 wrong("lowest_number_only", "masked_row_not_zero", "same weight", (WEIGHTS, "scores.softmax(dim=-1)"))
 wrong(
     "exponentials_without_the_largest",
-    "mask_leaks",
+    "faint_keys_wrong",
     "far below the others",
     (FILL, "scores.float()"),
     (WEIGHTS, "scores.exp() * allowed\n    weights = weights / (weights.sum(dim=-1, keepdim=True) + 1e-9)"),
@@ -48,13 +48,13 @@ wrong(
 wrong("masked_value_raises", "raised", "without overflow", (FILL, "scores.masked_fill(~allowed, -1e9)"))
 wrong(
     "minus_ten_thousand",
-    "mask_leaks",
+    "faint_keys_wrong",
     "far below the others",
     (FILL, "torch.where(allowed, scores, -1e4)"),
 )
 wrong(
     "mask_added",
-    "mask_leaks",
+    "faint_keys_wrong",
     "far below the others",
     (FILL, "scores + (~allowed).to(scores.dtype) * -1e4"),
 )
@@ -66,28 +66,28 @@ wrong(
 )
 wrong(
     "a_lower_number_added",
-    "mask_leaks",
+    "faint_keys_wrong",
     "far below the others",
     (FILL, "scores - (~allowed).to(scores.dtype) * 3e4"),
 )
 wrong(
     "lowest_number_of_fp16",
-    "mask_leaks",
+    "faint_keys_wrong",
     "bf16, two allowed keys far below",
     (FILL, "torch.where(allowed, scores.float(), -65504.0)"),
     (WEIGHTS, "torch.where(allowed, scores.softmax(dim=-1), 0).to(values.dtype)"),
 )
-wrong("scores_clamped", "mask_leaks", "far below the others", (SCORES, f"({SCORES}).clamp(min=-1e4)"))
+wrong("scores_clamped", "faint_keys_wrong", "far below the others", (SCORES, f"({SCORES}).clamp(min=-1e4)"))
 wrong(
     "scores_clamped_on_both_sides",
-    "mask_leaks",
+    "faint_keys_wrong",
     "far below the others",
     (SCORES, f"({SCORES}).clamp(-50, 50)"),
 )
 wrong("scores_clamped_above", "wrong_attention", "far above", (SCORES, f"({SCORES}).clamp(max=3e4)"))
 wrong(
     "masked_behind_the_largest_score",
-    "mask_leaks",
+    "faint_keys_wrong",
     "far below the others",
     (FILL, "(scores.float() - scores.float().amax(-1, keepdim=True)).exp() * allowed"),
     (WEIGHTS, "(scores / scores.sum(-1, keepdim=True).clamp(min=1e-30)).to(values.dtype)"),

@@ -158,8 +158,10 @@ def _require_values(result: Tensor, case: MaskCase) -> None:
     said = f"{case.what}, rows that may see keys are {off}"
     if finite and case.about == _FAINT:
         hint = "what softmax sees for hidden keys has to be below all scores, as torch.finfo(dtype).min of "
-        hint += "their dtype is, and an exponential needs each row's largest score subtracted first"
-        bed.reject("mask_leaks", said, hint)
+        hint += (
+            "their dtype is, and an exponential needs the largest score that a row may see subtracted first"
+        )
+        bed.reject("faint_keys_wrong", said, hint)
     hint = "put the lowest number of the scores' dtype in the place of hidden scores, and leave the others "
     hint += "as they are: what is added or multiplied may overflow, what is clamped makes scores alike"
     bed.reject("wrong_attention", said, hint)

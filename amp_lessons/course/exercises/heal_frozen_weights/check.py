@@ -41,7 +41,8 @@ def judge(worker: bed.Worker, draw: torch.Generator) -> Iterator[bed.Said]:
         _require_steps(told["different"], epochs * batches)
         _require_unspoilt(told, loader, start)
         ways = {name: each.detach() - start[name] for name, each in model.named_parameters()}
-        _require_moved({name: told["parameters"][name].float() for name in start}, start, ways)
+        now = {name: told["parameters"][name].float() for name in start}
+        _require_moved(now, start, ways, told["different"], (batches, epochs) == _LENGTHS[-1])
         _require_losses(told["history"], losses)
     yield passed("moved", "every parameter came as far as in fp32, the gains of the layer norm included")
     yield passed("small", "every matrix product ran in bf16")
@@ -79,8 +80,13 @@ def _require_unspoilt(told: Any, loader: list[tuple[Tensor, Tensor]], start: dic
             bed.reject("weights_spoilt", said, hint)
 
 
-def _require_moved(now: dict[str, Tensor], start: dict[str, Tensor], ways: dict[str, Tensor]) -> None:
-    """Reject a training in which a parameter came less, or more, than most of the way that it has in fp32."""
+def _require_moved(
+    now: dict[str, Tensor], start: dict[str, Tensor], ways: dict[str, Tensor], different: int, once_more: bool
+) -> None:
+    """Reject a training in which a parameter came less, or more, than most of the way that it has in fp32.
+
+    It multiplied ``different`` weights; ``once_more`` says that in longer epochs they came far enough.
+    """
     still = {name: (now[name] == each) | (now[name] == each.bfloat16()) for name, each in start.items()}
     if all(each.all() for each in still.values()):
         said = "the model that was passed in has the weights it began with: whatever was trained is lost"
@@ -94,6 +100,12 @@ def _require_moved(now: dict[str, Tensor], start: dict[str, Tensor], ways: dict[
     most, least = max(lengths, key=lengths.__getitem__), min(shares, key=shares.__getitem__)
     if lengths[most] > _MOST:
         said = f"{most} moved {lengths[most]:.3g} times as far as plain SGD takes it"
+        if different == 1:
+            said += ": the weights that were multiplied are the same in all batches"
+            hint = (
+                "autocast keeps the 16-bit copies that it makes of weights until its region ends: enter it "
+            )
+            hint += "anew for each batch; copies of your own, too, are to be made anew after each step"
         bed.reject("moved_too_far", said, hint)
     if shares[least] >= _LEAST:
         return
@@ -103,6 +115,13 @@ def _require_moved(now: dict[str, Tensor], start: dict[str, Tensor], ways: dict[
     # a few numbers stay by chance, and less than nothing is more than rounding at random
     if shares[least] < -0.03 or kept.float().mean() < 0.1:
         bed.reject("moved_too_little", f"{came}, and {counted}", hint)
+    if once_more:
+        (long, few), (short, many) = _LENGTHS
+        said = f"in {few} epochs of {long} batches it came far enough, and in {many} epochs of {short} not"
+        hint = (
+            "is what is kept in fp32 made anew in each epoch, out of 16 bits? Make it once, before the first"
+        )
+        bed.reject("updates_rounded_away", f"{came}, and {counted}: {said}", hint)
     lost = rules.dtypes.updates_rounded_away(f"{came}, and {counted}", "16-bit")
     if kept.all():
         lost = replace(lost, message=f"{lost.message}. Or no optimizer was given this parameter")

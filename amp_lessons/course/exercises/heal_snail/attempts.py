@@ -21,11 +21,11 @@ right = TABLE.variant
 wrong(
     "in_each_batch",
     "scaler_recreated",
-    "initial value again",
+    "its scale, unless",
     (SCALER, ""),
     (BATCHES, BATCHES + "        " + SCALER),
 )
-wrong("kept_and_made_anew", "scaler_recreated", "forgotten", (EPOCHS, EPOCHS + "    " + SCALER))
+wrong("kept_and_made_anew", "scaler_recreated", "is lost", (EPOCHS, EPOCHS + "    " + SCALER))
 wrong(
     "begins_lower",
     "scaler_recreated",

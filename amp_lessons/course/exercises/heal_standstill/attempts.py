@@ -111,7 +111,7 @@ wrong(
 )
 wrong(
     "threshold_raised",
-    "wrong_max_norm",
+    "wrong_clipping",
     "was called to clip one",
     (UNSCALE + CLIP, CLIP.replace("max_norm)", "max_norm * 1000)")),
 )

@@ -38,7 +38,7 @@ wrong(
 )
 wrong(
     "steps_in_every_batch_as_well",
-    "steps_every_batch",
+    "step_within_window",
     "within a window",
     (IF + UNSCALE + STEP + UPDATE + ZERO, outside(STEP) + outside(UPDATE) + outside(ZERO)),
 )
@@ -117,7 +117,7 @@ wrong(
 )
 wrong(
     "counted_from_call_to_call",
-    "steps_every_batch",
+    "step_within_window",
     "within a window",
     ("device_type, dtype):", "device_type, dtype, count=[]):"),
     (BACKWARD, BACKWARD + "            count.append(1)\n"),

@@ -33,7 +33,9 @@ def judge(worker: bed.Worker, draw: torch.Generator) -> Iterator[Finding]:
     yield passed("mean_of_ranks", "every rank returns the same mean, as exact as sums in fp32 are")
     yield passed("sent_in_fp32", "every sum travelled in fp32")
     share = f"{sent_bytes('all-reduce', 1, case.ranks)} of it on {case.ranks} ranks"
-    yield passed("ring", f"ranks sent to neighbours only, and 2 (n - 1) / n of the gradient: {share}")
+    yield passed(
+        "ring", f"ranks sent to neighbours only, and on average 2 (n - 1) / n of the gradient: {share}"
+    )
 
 
 @dataclass(frozen=True)
@@ -131,7 +133,10 @@ def _require_ring(sent: list[list[tuple[int, Tensor]]], case: RanksCase) -> None
     nbytes = [sum(tensor.nbytes for _, tensor in messages) for messages in sent]
     if max(nbytes) > most or sum(nbytes) > ranks * enough:
         said = f"rank {nbytes.index(max(nbytes))} sent {max(nbytes)} bytes, all {sum(nbytes)}, {case.what}, "
-        said += f"for a gradient of {total} bytes in fp32; {float(enough):.4g} each are enough"
+        said += (
+            f"for a gradient of {total} bytes in fp32; {float(enough):.4g} are enough on average, and {most} "
+        )
+        said += "for any one rank"
         hint = "send one chunk at a time: add up until each rank has the whole sum of one chunk, then "
         bed.reject("sends_too_much", said, f"{hint}hand these sums round")
 

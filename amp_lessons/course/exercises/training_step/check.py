@@ -111,9 +111,10 @@ def _require_step(made: _Made, case: Case, weights: list[Tensor], gradient: Tens
         bed.reject("scale_moved", said, hint)
     right, moved = -case.lr * gradient, _flat(after) - _flat(weights)
     off, length = (float(each.norm() / right.norm()) for each in (moved - right, moved))
-    said = f"for {case.what} the weights moved {length:.3g} times as far as the gradient takes them, "
-    said += f"{off:.0%} off"
     if not off <= _WITHIN:
+        along = float(moved @ right / (moved.norm() * right.norm()))
+        said = f"for {case.what} the weights moved {length:.3g} times as far as the gradient takes them, "
+        said += f"in another direction (of cosine {along:.2g} to it)" if along < 0.9 else f"{off:.0%} off"
         hint = "weight -= lr * gradient, in fp32: there the scaled loss's gradient is divided by the scale"
         bed.reject("step_elsewhere", said, hint)
 
