@@ -127,6 +127,7 @@ _BLOCKS: dict[str, Callable[[], nn.Module]] = {
     ),
     "a large number is added to all": lambda: nn.Sequential(*_shifted(_WIDTH)),
     "a large number is added to one column": lambda: nn.Sequential(*_shifted(1, 15.2)),
+    "small numbers are wrong": lambda: nn.Sequential(_layer(1), Own(lambda x: (x * 1e-4) * (x * 1e-4) * 1e3)),
     "one row is tiny": lambda: nn.Sequential(Own(lambda x: torch.cat([x[:1] * 1e-9, x[1:]])), nn.Tanh()),
     "one of three calls is wrong": lambda: nn.Sequential(
         *_shifted(_WIDTH)[:-1], _reused(_shifted(_WIDTH)[-1], 10.0, 1.0, 10.0)

@@ -184,7 +184,7 @@ def in_dtype(dtype):
 
 with_masters(
     "masters_made_anew_each_epoch",
-    "updates_rounded_away",
+    "kept_for_an_epoch",
     "1.weight came",
     in_dtype(torch.float32),
     anew_in_epochs=True,

@@ -121,7 +121,7 @@ def _require_moved(
         hint = (
             "is what is kept in fp32 made anew in each epoch, out of 16 bits? Make it once, before the first"
         )
-        bed.reject("updates_rounded_away", f"{came}, and {counted}: {said}", hint)
+        bed.reject("kept_for_an_epoch", f"{came}, and {counted}: {said}", hint)
     lost = rules.dtypes.updates_rounded_away(f"{came}, and {counted}", "16-bit")
     if kept.all():
         lost = replace(lost, message=f"{lost.message}. Or no optimizer was given this parameter")

@@ -132,7 +132,6 @@ class GanCall:
         self.scale, self.scale_after = told["scales"]
         self.returned, self.raised, self.frozen = told["returned"], told["raised"], told["frozen"]
         self.events: list[dict[str, Any]] = told["events"]
-        self.forwards = [each for each in self.calls("forward") if each["graph"]]
 
     def calls(self, *names: str) -> list[dict[str, Any]]:
         """List the calls of these names, from first to last."""
@@ -320,14 +319,15 @@ def _wrong_losses(call: GanCall, truths: list[Truth]) -> Iterator[Finding]:
 
 
 def _precision(call: GanCall) -> Iterator[Finding]:
-    for each in call.forwards:
+    for each in call.calls("forward"):
         network, ran = f"the {each['part']}", each["autocast"]
         if ran is None:
             yield rules.dtypes.no_autocast(network, dtype_name(call.dtype))
         elif ran != call.dtype:
             yield rules.dtypes.wrong_autocast_dtype(network, dtype_name(ran), call.dtype)
         # for the generator's loss the discriminator may be in evaluation mode
-        if not each["training"] and (each["part"] == "generator" or _same(each["inputs"], call.real)):
+        trained = each["graph"] and (each["part"] == "generator" or _same(each["inputs"], call.real))
+        if trained and not each["training"]:
             yield rules.dtypes.evaluation_mode(f"while the {each['part']} was trained")
     if any(each["autocast"] for each in call.calls("backward")):
         yield rules.dtypes.backward_in_autocast(dtype_name(call.dtype))
