@@ -139,7 +139,6 @@ OF_SMALL_SCALES = (
     "tried_again_from_a_large_scale",
 )
 AFTER_THE_POISON = {name: {"always_overflows"} for name in OF_SMALL_SCALES}
-AFTER_THE_POISON["passes_to_warm_up"] = {"scale_never_lowered"}  # an overflow in them is dropped unheard
 if not torch.cuda.is_available():  # CUDA's scaler is off, and nothing skips the batch
     AFTER_THE_POISON["old_spellings"] = {"weights_broken"}
 

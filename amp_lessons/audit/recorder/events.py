@@ -261,9 +261,9 @@ class ProductsInStep(Event):
 class StepDone(Event):
     """The end of a step: it ``happened``, or the scaler skipped it.
 
-    ``loss`` is the sum of the losses of so many ``backwards``. Where several steps in a row were skipped, the
-    first inf or NaN of the forward pass was ``broken_at`` one line, as far as that was heard; through another
-    line the gradients of a skipped one have ``grown``, so many times.
+    ``loss`` is the sum of the losses of so many ``backwards``, on the lines ``backward_at``. Where several
+    steps in a row were skipped, the first inf or NaN of the forward pass was ``broken_at`` one line, as far
+    as that was heard; through another line the gradients of a skipped one have ``grown``, so many times.
     """
 
     optimizer: int
@@ -271,6 +271,7 @@ class StepDone(Event):
     happened: bool
     loss: float | None = None
     backwards: int = 1
+    backward_at: frozenset[Line] = frozenset()
     broken_at: Line = None
     grown: tuple[Line, float] | None = None
 

@@ -241,6 +241,7 @@ class OptimizerCalls(Part):
         if not self._here.backwards:  # the pass that steps it within may go on to others
             self._here.forward.clear()
         loss = self._known.loss_of(optimizer)
+        losses = self._known.losses.pop(id(optimizer), ())
         done = events.StepDone(
             step=self._log.steps,
             line=line_outside(),
@@ -248,7 +249,8 @@ class OptimizerCalls(Part):
             scaler=scaler,
             happened=happened,
             loss=loss.at_once() if happened else loss.read(),  # the scaler has waited for a skipped one
-            backwards=max(1, len(self._known.losses.pop(id(optimizer), ()))),
+            backwards=max(1, len(losses)),
+            backward_at=frozenset(each.line for each in losses),
             broken_at=self.breaking.line(),
             grown=None if happened else self.breaking.grown(),
         )

@@ -6,7 +6,7 @@ import math
 from collections import Counter, defaultdict
 from collections.abc import Sequence
 from itertools import chain, groupby, pairwise
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from amp_lessons import formats
 from amp_lessons.audit.recorder import events
@@ -148,23 +148,45 @@ def scale_never_lowered(
     )
 
 
+class _Cleared(NamedTuple):
+    """An overflow that was cleared, where its backward pass was, and whether that was before any step."""
+
+    event: events.OverflowDropped
+    backward_at: events.Line
+    early: bool
+
+
 class _NeverLowered(Rule):
-    """What was cleared may have been added up elsewhere before: then the next update lowers the scale."""
+    """What was cleared may have been added up elsewhere before: then the next update lowers the scale.
+
+    Passes that warm up are cleared whatever they hold, and their overflows oblige nobody: no step follows a
+    backward pass on their line, or, before the first step, one on it was cleared although it was finite.
+    """
 
     def __init__(self) -> None:
         self.skipped: set[int] = set()  # these scalers have, since their last update
-        self.open: defaultdict[int, list[events.OverflowDropped]] = defaultdict(list)  # since then
-        self.dropped: list[events.OverflowDropped] = []  # the scale stayed after these
+        self.open: defaultdict[int, list[_Cleared]] = defaultdict(list)  # since then
+        self.dropped: list[_Cleared] = []  # the scale stayed after these
+        self.stepped: set[events.Line] = set()  # lines of backward passes that a step followed
+        self.finite: set[events.Line] = set()  # those whose finite gradients were cleared before any step
 
     @on(events.StepDone)
     def step(self, event: events.StepDone, past: Past) -> None:
+        self.stepped |= event.backward_at | {_backward_at(past)}  # that of a gradient handed on is no loss's
         if event.scaler is not None and not event.happened:
             self.skipped.add(event.scaler)
+
+    @on(events.Dropped)
+    def unused(self, event: events.Dropped, past: Past) -> None:
+        backward = past.last(events.Backward)
+        if backward is not None and backward.loss is not None and math.isfinite(backward.loss):
+            self.finite.add(backward.line)
 
     @on(events.OverflowDropped)
     def cleared(self, event: events.OverflowDropped, past: Past) -> None:
         if len(self.dropped) < _MOST_KEPT:
-            self.open[event.scaler].append(event)
+            early = not past.steps.asked[None]
+            self.open[event.scaler].append(_Cleared(event, _backward_at(past), early))
 
     @on(events.Updated)
     def update(self, event: events.Updated, past: Past) -> Verdicts:
@@ -177,9 +199,18 @@ class _NeverLowered(Rule):
 
     @on(AtTheEnd)
     def never_told(self, past: Past) -> Verdicts:
-        for event in chain(self.dropped, *self.open.values()):
-            if event.scale is not None:
-                yield seen(scale_never_lowered(event.scale, event.scale), about=event)
+        for each in chain(self.dropped, *self.open.values()):
+            if each.event.scale is not None and not self._warms_up(each):
+                yield seen(scale_never_lowered(each.event.scale, each.event.scale), about=each.event)
+
+    def _warms_up(self, cleared: _Cleared) -> bool:
+        never_stepped = bool(self.stepped) and cleared.backward_at not in self.stepped
+        return never_stepped or (cleared.early and cleared.backward_at in self.finite)
+
+
+def _backward_at(past: Past) -> events.Line:
+    backward = past.last(events.Backward)
+    return None if backward is None else backward.line
 
 
 @mistake("an iteration ended without scaler.update()", costs="stops", section="scaler")

@@ -172,6 +172,29 @@ for window in range(4):
         each.grad = kept
     scaler.step(optimizer)
     scaler.update()
+### passes that warm up, in every epoch | fp16 autocast, weights in fp32, scaler on
+for epoch in range(2):
+    for step in range(3):
+        scaler.scale(loss_in(half, 1e7 if step == 1 else 1.0)).backward()
+        optimizer.zero_grad()
+    for step in range(6):
+        fp16_step(1e7 if step == 3 else 1.0)
+### passes that warm up, all of which overflow | fp16 autocast, weights in fp32, scaler on
+for step in range(3):
+    scaler.scale(loss_in(half, 1e7)).backward()
+    optimizer.zero_grad()
+for step in range(6):
+    fp16_step()
+### passes that warm up by the same function | fp16 autocast, weights in fp32, scaler on
+def go(factor=1.0):
+    scaler.scale(loss_in(half, factor)).backward()
+
+for step in range(3):
+    go(1e7 if step == 1 else 1.0)
+for step in range(6):
+    go()
+    scaler.step(optimizer)
+    scaler.update()
 ### slow weights that go half of the way, time after time | scaler on
 slow = copy.deepcopy(model).requires_grad_(False)
 scaler = torch.amp.GradScaler("cpu", init_scale=2.0**24)

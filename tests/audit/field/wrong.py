@@ -189,6 +189,48 @@ for step in range(8):
         continue
     scaler.step(optimizer)
     scaler.update()
+### scale_never_lowered, that of the first batch, after passes that warm up
+for step in range(3):
+    scaler.scale(loss_in(half, 1e7 if step == 1 else 1.0)).backward()
+    optimizer.zero_grad()
+for step in range(8):
+    loss = loss_in(half, 1e7 if step == 0 else 1.0)
+    scaler.scale(loss).backward()
+    if not loss.isfinite():
+        optimizer.zero_grad()  # mend
+        continue
+    scaler.step(optimizer)
+    scaler.update()
+### scale_never_lowered, after passes that warm up by the same function
+def go(factor):
+    inputs, targets = batch(factor)
+    with half():
+        loss = F.cross_entropy(model(inputs), targets)
+    scaler.scale(loss).backward()
+    return loss.isfinite()
+
+for step in range(3):
+    go(1e7 if step == 1 else 1.0)
+    optimizer.zero_grad()
+for step in range(8):
+    if not go(1e7 if step == 3 else 1.0):
+        optimizer.zero_grad()  # mend
+        continue
+    scaler.step(optimizer)
+    scaler.update()
+    optimizer.zero_grad()
+### scale_never_lowered, of the first of two losses
+for step in range(8):
+    optimizer.zero_grad()  # mend
+    inputs, targets = batch(1e7 if step == 3 else 1.0)
+    with half():
+        loss, second = F.cross_entropy(model(inputs), targets), model(batch()[0]).square().mean()
+    scaler.scale(loss).backward()
+    if not loss.isfinite():
+        continue
+    scaler.scale(second).backward()
+    scaler.step(optimizer)
+    scaler.update()
 ### average_on_skipped_step, with YOLO's ramp
 average = copy.deepcopy(model).requires_grad_(False)
 scaler = torch.amp.GradScaler("cpu", init_scale=2.0**24)
