@@ -45,6 +45,13 @@ def test_a_rule_remembers_nothing_of_another_training():
     assert codes(first) == codes(second) == []
 
 
+def test_a_scale_that_begins_high_may_fall_for_longer_before_no_scale_will_cure_it():
+    made = events.ScalerMade(**HERE, scaler=7, enabled=True, scale=2.0**40)
+    skipped = events.StepDone(**HERE, optimizer=1, scaler=7, happened=False, loss=1.5)
+    assert codes(made, *[skipped] * 30) == []
+    assert codes(made, *[skipped] * 50) == codes(*[skipped] * 20) == ["always_overflows"]
+
+
 def test_the_first_mistake_is_the_root_cause_and_nobody_looks_further():
     def mistakes():
         yield failed("cause", "seen", "mend it")

@@ -512,6 +512,12 @@ def always_overflows(steps: int, loss: float | None = None) -> Worded:
 class _InARow(Rule):
     def __init__(self) -> None:
         self.broken: Counter[int] = Counter()  # skipped steps of an optimizer whose loss was inf or NaN
+        self.many = _TOO_MANY
+
+    @on(events.ScalerMade)
+    def new(self, event: events.ScalerMade, past: Past) -> None:
+        if event.scale is not None and 1 < event.scale < math.inf:  # one that begins high has long to fall
+            self.many = max(self.many, math.ceil(math.log2(event.scale)) + 4)
 
     @on(events.StepDone)
     def step(self, event: events.StepDone, past: Past) -> Verdicts:
@@ -522,9 +528,9 @@ class _InARow(Rule):
             yield seen(always_overflows(_TOO_MANY_BROKEN, event.loss), event.broken_at)
         elif broken > _TOO_MANY_BROKEN or event.happened:
             return
-        elif past.steps.skipped_in_a_row[event.optimizer] + 1 == _TOO_MANY:
+        elif past.steps.skipped_in_a_row[event.optimizer] + 1 == self.many:
             # where the loss is finite, what the forward pass has made of inf was of no consequence
-            finding = always_overflows(_TOO_MANY, None if no_number else event.loss)
+            finding = always_overflows(self.many, None if no_number else event.loss)
             yield seen(finding, event.broken_at if event.loss is None else None)
 
 
