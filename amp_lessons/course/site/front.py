@@ -30,9 +30,9 @@ _FRONT = Markup(
 <section class="first"><p class="what">Mixed precision trains in 16 bits where they suffice, to save time and
 memory.</p>
 <p class="lead">These bars are gradients of a network in fp16, a 16-bit format: many vanish, others lose
-digits (<i>subnormal</i>). A scaler multiplies the loss by the loss scale before the backward pass, and divides
-the gradients by it before the step. <b>Move the slider until fewer than {most}&nbsp;% vanish, and none
-overflow.</b></p>
+digits (<i>subnormal</i>). A scaler multiplies the loss by the loss scale before the backward pass, and
+divides the gradients by it before the step. <b>Move the slider until fewer than {most}&nbsp;% vanish, and
+none overflow.</b></p>
 {picture}
 <p><a href="{lesson}">Lesson {number} says why</a></p></section>
 <p>Here are lessons to read and to play with, and instruments for your own training. Nothing needs a GPU.</p>
