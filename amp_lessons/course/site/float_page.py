@@ -54,7 +54,7 @@ def float_page() -> Page:
 
 
 def bits_html(
-    value: str, format: str = FIRST[1], formats: Iterable[str] = tuple(FORMATS), level: int = 2
+    value: str, format: str = FIRST[1], formats: Iterable[str] = tuple(FORMATS), *, level: int = 2
 ) -> Markup:
     """Return what ``SCRIPTS`` bring to life, once on a page; it takes what the notebook's ``BitView`` does.
 

@@ -158,8 +158,8 @@ def _ways_on(head: Head) -> Markup:
 _ABOUT_LIVE = Markup(
     """<h1>What is live here, and what is a picture</h1>
 <p>In a notebook Python answers each move of a control. On a page a view is live where its states
-could be computed beforehand, by the same Python; bits are computed by the page. Elsewhere a picture shows one state. Questions are the same in
-both; the check of an exercise needs the notebook, for it runs your code.</p>"""  # noqa: E501
+could be computed beforehand, by the same Python; bits are computed by the page. Elsewhere a picture shows one
+state. Questions are the same in both; the check of an exercise needs the notebook: it runs your code.</p>"""
 )
 
 
