@@ -40,6 +40,7 @@ function render({ model, el }) {
   const reached = {}; // ends of a range, by what it is a range of
   const judge = () => {
     const [of, said, at, words] = model.get("goal");
+    figure.classList.toggle("amp-ranged", Boolean(of)); // the slider keeps room for the range
     const found = (reached[of] ??= {});
     if (said) found[said] = { at, words };
     const [low, high] = Object.values(found).sort((one, other) => one.at - other.at);
