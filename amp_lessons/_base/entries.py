@@ -97,6 +97,6 @@ def _fields(kind: type) -> dict[str, tuple[Any, bool]]:
     """Return of each field of a dataclass its type, and whether an entry has to have it."""
     types = get_type_hints(kind)
     return {
-        field.name: (types[field.name], field.default is dataclasses.MISSING)
+        field.name: (types[field.name], field.default is field.default_factory is dataclasses.MISSING)
         for field in dataclasses.fields(kind)
     }

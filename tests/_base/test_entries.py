@@ -94,6 +94,15 @@ def test_an_answer_leads_to_an_end_or_to_a_question_above():
             tree(wrong)
 
 
+def test_other_words_are_those_of_an_answer():
+    def answer(said: dict[str, object]) -> symptoms.SymptomAnswer:
+        return symptoms._tree((symptoms.Entry("a", "Why?", {"so": "forward"}, said),)).answers[0]
+
+    assert (answer({}).said, answer({"so": ["thus"]}).said) == ((), ("thus",))
+    with pytest.raises(ValueError, match=r"'Why\?': 'soo' is no answer; did you mean so"):
+        answer({"soo": ["thus"]})
+
+
 @dataclass(frozen=True)
 class _Choice:
     name: str

@@ -14,7 +14,7 @@ from amp_lessons import audit
 from amp_lessons._base.drawing.picture import LEGIBLE_PX
 from amp_lessons._base.drawing.style import SMALL
 from amp_lessons.audit.explaining.message import all_messages
-from amp_lessons.course.clinic.symptoms import paths
+from amp_lessons.course.clinic.symptoms import SYMPTOMS, paths
 from amp_lessons.course.interview.bank import QUESTIONS
 from amp_lessons.course.site.explain import wording
 from tests.audit.explaining.said_by_torch import said_by_torch
@@ -119,7 +119,7 @@ def test_the_front_page_says_between_slider_and_picture_whether_a_scale_is_safe(
         slider.press(key)
         expect(said).to_contain_text(words)
         places.append([each.bounding_box()["y"] for each in (slider, said, picture)])
-    said.evaluate("each => { each.textContent = '✗ Not yet: too many vanish.'; }")  # the longest
+    said.evaluate("each => { each.textContent = '✓ Found: 2¹⁰ to 2²⁶ are safe.'; }")  # the longest
     places.append([each.bounding_box()["y"] for each in (slider, said, picture)])
     assert places[0] == sorted(places[0])
     assert places == 3 * places[:1], "nothing jumps"
@@ -345,11 +345,16 @@ def test_the_search_finds_words_of_a_section_and_what_a_whole_error_means(open_p
     page = open_page("search")
     page.keyboard.type("clipping unscale")
     expect(page.locator("#found li").first).to_be_visible()
-    assert page.locator("#found a", has_text="04").count()
+    of_04 = page.locator("#found li", has_text="04 · ").first
+    expect(of_04.locator("p")).to_have_text(re.compile(r"^[A-Z][^.]* .* …$"))  # from a sentence on
     page.locator("#found a").first.click()
     expect(page.locator("h1, h2").first).to_be_visible()
     page = open_page("search")
     page.locator("#words").fill("RuntimeError: expected scalar type Half but found Float")
+    first = page.locator("#found li").first
+    expect(first.locator("a + span")).to_have_text("Message")
+    expect(first.locator("code")).to_have_text("product_of_two_dtypes")
+    expect(first.locator("p")).to_contain_text(re.compile("^What it means: "))
     page.locator("#found a").first.click()
     expect(page).to_have_url(re.compile(r"explain\.html#message-product_of_two_dtypes$"))
     expect(page.locator("#message-product_of_two_dtypes")).to_be_in_viewport()
@@ -360,13 +365,41 @@ def test_the_search_finds_words_of_a_section_and_what_a_whole_error_means(open_p
     expect(page.locator("#count")).to_contain_text("2 of these 3 words")
 
 
-# Search for each text; of those whose section is not among what is found, say so.
-NOT_FOUND = """texts => texts.filter(([text, to]) => {
+# Search for each text; return those whose section is not among the first ``most`` that are found.
+NOT_FOUND = """([texts, most]) => texts.filter(([text, to]) => {
   const field = document.getElementById("words");
   field.value = text;
   field.dispatchEvent(new Event("input"));
-  return ![...document.querySelectorAll("#found a")].some((link) => link.getAttribute("href") === to);
+  const found = [...document.querySelectorAll("#found a")].slice(0, most);
+  return !found.some((link) => link.getAttribute("href") === to);
 })"""
+IN_PLAIN_WORDS = [
+    ("nan loss", "the loss is NaN or inf"),
+    ("why is my loss NaN?", "the loss is NaN or inf"),
+    ("loss scale keeps dropping", "the loss scale keeps falling"),
+    ("stuck", "the loss is flat"),
+    ("my model doesn't learn", "the loss is flat"),
+    ("vanishing gradients in fp16", "the loss is flat"),
+    ("loss explodes", "the loss rises or jumps, and is a number"),
+    ("the loss diverges after an hour", "the loss rises or jumps, and is a number"),
+    ("loss goes up", "the loss rises or jumps, and is a number"),
+    ("fp8 is slow", "it computes in FP8, and is worse, slower or NaN"),
+    ("AMP is not faster", "training is no faster than in fp32, or slower"),
+    ("no speed-up", "training is no faster than in fp32, or slower"),
+    ("slow", "training is no faster than in fp32, or slower"),
+    ("CUDA out of memory", "the memory is full"),
+    ("OOM", "the memory is full"),
+    ("accuracy drops with amp", "the loss falls, and the model is worse than it should be"),
+]
+
+
+def test_the_search_finds_a_symptom_by_what_people_call_it_and_a_term_by_its_name(open_page):
+    places = {each.text: f"symptoms.html?walk={place}" for place, each in enumerate(SYMPTOMS.answers)}
+    texts = [(query, places[symptom]) for query, symptom in IN_PLAIN_WORDS]
+    texts += [(said, places[each.text]) for each in SYMPTOMS.answers for said in each.said]
+    terms = [("overflow", "overflow"), ("subnormal", "normal-subnormal"), ("Loss scale", "loss-scale")]
+    texts += [(query, f"glossary.html#term-{term}") for query, term in terms]
+    assert open_page("search").evaluate(NOT_FOUND, [texts, 3]) == []
 
 
 def test_the_search_finds_each_message_by_the_words_of_its_heading(open_page):
@@ -374,7 +407,7 @@ def test_the_search_finds_each_message_by_the_words_of_its_heading(open_page):
         (wording(each.patterns[0]).replace("…", " "), f"explain.html#message-{each.name}")
         for each in all_messages()
     ]
-    assert open_page("search").evaluate(NOT_FOUND, texts) == []
+    assert open_page("search").evaluate(NOT_FOUND, [texts, 40]) == []
 
 
 def test_a_card_has_an_address_to_be_sent_is_turned_graded_and_comes_back(open_page):

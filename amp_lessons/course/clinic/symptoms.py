@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from types import MappingProxyType
 from typing import Any
 
 from amp_lessons._base.entries import read_entries
@@ -13,10 +14,11 @@ from amp_lessons.course.clinic.causes import ENDS, End
 
 @dataclass(frozen=True)
 class SymptomAnswer:
-    """One answer, and what comes after it."""
+    """One answer, what comes after it, and in which other words people say the same."""
 
     text: str
     then: SymptomQuestion | End
+    said: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -48,11 +50,15 @@ def paths(question: SymptomQuestion | End | None = None) -> Iterator[Path]:
 
 @dataclass(frozen=True)
 class Entry:
-    """A question with a name, as the file has it: an answer leads to a name, or to a question without one."""
+    """A question with a name, as the file has it: an answer leads to a name, or to a question without one.
+
+    ``said`` has lists of other words for some of the answers.
+    """
 
     name: str
     asks: str
     answers: dict[str, Any]
+    said: dict[str, Any] = field(default_factory=dict)
 
 
 def _tree(entries: tuple[Entry, ...]) -> SymptomQuestion:
@@ -63,12 +69,15 @@ def _tree(entries: tuple[Entry, ...]) -> SymptomQuestion:
     known: dict[str, SymptomQuestion | End] = dict(ENDS)
     question = SymptomQuestion("", ())
     for entry in entries:
-        question = known[entry.name] = _question(entry.asks, entry.answers, known)
+        question = known[entry.name] = _question(entry.asks, entry.answers, known, entry.said)
     return question
 
 
 def _question(
-    asks: str, answers: Mapping[str, Any], known: Mapping[str, SymptomQuestion | End]
+    asks: str,
+    answers: Mapping[str, Any],
+    known: Mapping[str, SymptomQuestion | End],
+    said: Mapping[str, Any] = MappingProxyType({}),
 ) -> SymptomQuestion:
     def follow(then: Any) -> SymptomQuestion | End:
         if isinstance(then, dict) and then.keys() == {"asks", "answers"}:
@@ -79,7 +88,10 @@ def _question(
             f"symptoms.yaml, {asks!r}: {then!r} is no end, and no question above; {did_you_mean(then, known)}"
         )
 
-    return SymptomQuestion(asks, tuple(SymptomAnswer(text, follow(then)) for text, then in answers.items()))
+    for text in said.keys() - answers.keys():
+        raise ValueError(f"symptoms.yaml, {asks!r}: {text!r} is no answer; {did_you_mean(text, answers)}")
+    found = (SymptomAnswer(text, follow(then), tuple(said.get(text, ()))) for text, then in answers.items())
+    return SymptomQuestion(asks, tuple(found))
 
 
 SYMPTOMS = _tree(read_entries("amp_lessons.course.clinic", ["symptoms.yaml"], Entry))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable
 
 import torch
 from markupsafe import Markup
@@ -12,47 +13,62 @@ from amp_lessons.course.views.widgets.bits import button_groups, row_label
 from amp_lessons.formats import FORMATS, FloatFormat, Specials
 
 FIRST = ("0.1", "fp16")  # a number that no format holds, and the format whose bits the page begins with
+SCRIPTS = ("widgets.js", "float-data.js", "numbers.js", "float.js")
+BOX = Markup('<div id="formats">')  # which they fill
 
 _BODY = Markup(
     """<h1>One number in every format</h1>
 <p>Type a number, or the bits of one; or flip bits: arrow keys move along them, space flips one. What each
 format makes of it is computed in this page, and the address says what stands here. Where a number is too
 large, formats do as PyTorch {version} does on the CPU.</p>
-<p class="asking"><label for="value">Number or bits</label>
+{bits}"""
+)
+_BITS = Markup(
+    """<p class="asking"><label for="value">Number or bits</label>
 <input id="value" value="{value}" autocomplete="off" autocapitalize="off" spellcheck="false"
 aria-describedby="refused">
 <label for="format">bits of</label> <select id="format">{options}</select></p>
 <p id="refused" role="alert"></p>
 <p id="said" aria-live="polite"></p>
-<div id="formats">{formats}</div>
+{box}{formats}</div>
 <noscript><p>What is typed is computed by a script of this page, and scripts are off.</p></noscript>"""
 )
 _OPTION = Markup("<option{}>{}</option>").format
 _FORMAT = Markup(
-    '<section class="float" id="format-{name}"><h2><code>{name}</code> <span>{used_for}</span></h2>'
+    '<section class="float" id="format-{name}">'
+    "<h{level}><code>{name}</code> <span>{used_for}</span></h{level}>"
     '<div class="bits"></div><p class="became"></p></section>'
 )
 
 
 def float_page() -> Page:
     """Return the page; its script fills in what each format makes of the number."""
-    value, chosen = FIRST
     return Page(
         "float.html",
         "One number in every format",
-        _BODY.format(
-            version=torch.__version__.partition("+")[0],
-            value=value,
-            options=Markup("").join(
-                _OPTION(Markup(" selected" if name == chosen else ""), name) for name in FORMATS
-            ),
-            formats=Markup("").join(
-                _FORMAT.format(name=name, used_for=each.used_for) for name, each in FORMATS.items()
-            ),
-        ),
+        _BODY.format(version=torch.__version__.partition("+")[0], bits=bits_html(*FIRST)),
         description="Bits and values of fp32, tf32, fp16, bf16, FP8 and FP4 side by side",
-        scripts=("widgets.js", "float-data.js", "numbers.js", "float.js"),
+        scripts=SCRIPTS,
         listed="Bits",
+    )
+
+
+def bits_html(
+    value: str, format: str = FIRST[1], formats: Iterable[str] = tuple(FORMATS), *, level: int = 2
+) -> Markup:
+    """Return what ``SCRIPTS`` bring to life, once on a page; it takes what the notebook's ``BitView`` does.
+
+    ``level`` is that of the headings.
+    """
+    return _BITS.format(
+        box=BOX,
+        value=value,
+        options=Markup("").join(
+            _OPTION(Markup(" selected" if name == format else ""), name) for name in formats
+        ),
+        formats=Markup("").join(
+            _FORMAT.format(name=name, used_for=FORMATS[name].used_for, level=level) for name in formats
+        ),
     )
 
 

@@ -14,6 +14,7 @@ from amp_lessons.course.routes.catalogue import ABLE_TO, ROUTES
 from amp_lessons.course.site.lesson import linked
 from amp_lessons.course.site.shell import Page, address, link
 from amp_lessons.course.site.substitutes import Shelf, live_html
+from amp_lessons.course.views.widgets.loss_scale import MOST_VANISH
 
 # What stands for a route's commands here.
 _ON_THIS_SITE = {
@@ -28,9 +29,10 @@ _FRONT = Markup(
     """<h1>Mixed precision training with PyTorch</h1>
 <section class="first"><p class="what">Mixed precision trains in 16 bits where they suffice, to save time and
 memory.</p>
-<p class="lead">These bars are gradients of a network in fp16, a 16-bit format. A loss scale
-multiplies them until the step: at 1 many vanish, and <i>subnormal</i> ones lose digits. <b>Move the
-slider until few vanish, and none overflow.</b></p>
+<p class="lead">These bars are gradients of a network in fp16, a 16-bit format: many vanish, others lose
+digits (<i>subnormal</i>). A scaler multiplies the loss by the loss scale before the backward pass, and
+divides the gradients by it before the step. <b>Move the slider until fewer than {most}&nbsp;% vanish, and
+none overflow.</b></p>
 {picture}
 <p><a href="{lesson}">Lesson {number} says why</a></p></section>
 <p>Here are lessons to read and to play with, and instruments for your own training. Nothing needs a GPU.</p>
@@ -48,6 +50,7 @@ def front_page(shelf: Shelf) -> Page:
     """Return the front page; the picture on it is that of lesson 03, live where its frames are there."""
     head = shipped.head_of(FIRST_PICTURE[0])
     body = _FRONT.format(
+        most=f"{100 * MOST_VANISH:.0f}",
         picture=_picture(shelf),
         lesson=f"{address(head.file)}#cell-{FIRST_PICTURE[1]}",
         number=head.number,

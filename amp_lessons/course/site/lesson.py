@@ -19,6 +19,7 @@ from nbconvert import HTMLExporter
 from amp_lessons.audit.rules.rows import EXPLAINED_AT
 from amp_lessons.course.lessons import shipped
 from amp_lessons.course.lessons.shipped import Cell, Head
+from amp_lessons.course.site.float_page import BOX, SCRIPTS
 from amp_lessons.course.site.questions import behind_questions
 from amp_lessons.course.site.shell import REPOSITORY, Page, address, link
 from amp_lessons.course.site.substitutes import Shelf, Shown, substituted
@@ -67,7 +68,7 @@ def lesson_page(head: Head, shelf: Shelf) -> Page:
         + Markup("\n").join(sections)
         + _ways_on(head),
         description=f"{head.title}: lesson {head.number} of a course on mixed precision with PyTorch",
-        scripts=("questions.js", "widgets.js", "views.js"),
+        scripts=("questions.js", "widgets.js", "views.js", *(SCRIPTS[1:] if BOX in core_html else ())),
         kind="lesson",
         under="index.html",
     )
@@ -157,8 +158,8 @@ def _ways_on(head: Head) -> Markup:
 _ABOUT_LIVE = Markup(
     """<h1>What is live here, and what is a picture</h1>
 <p>In a notebook Python answers each move of a control. On a page a view is live where its states
-could be computed beforehand, by the same Python. Elsewhere a picture shows one state. Questions are the same in
-both; the check of an exercise needs the notebook, for it runs your code.</p>"""  # noqa: E501
+could be computed beforehand, by the same Python; bits are computed by the page. Elsewhere a picture shows one
+state. Questions are the same in both; the check of an exercise needs the notebook: it runs your code.</p>"""
 )
 
 

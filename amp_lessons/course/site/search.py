@@ -8,19 +8,26 @@ from collections.abc import Iterable, Iterator
 
 from markupsafe import Markup
 
+from amp_lessons.course.clinic.symptoms import SYMPTOMS
 from amp_lessons.course.site.shell import Page, as_script
 
 _BODY = Markup(
     """<h1>Search</h1>
-<p><label for="words">Words that a section holds, or what PyTorch has said</label><br>
+<p><label for="words">What you see, a term, or what PyTorch has said</label><br>
 <input type="search" id="words" autocomplete="off" spellcheck="false"></p>
 <p id="count" aria-live="polite"></p>
 <ol id="found"></ol>
 <noscript><p>The search is a script of this page, and scripts are off.</p></noscript>"""
 )
 _SCRIPTS = ("search-data.js", "explain-data.js", "search.js")
-# a heading with an id, or at the top of a section that has one; h3 without belongs to what is above it
-_HEADING = re.compile(r'(?:<section id="([^"]*)">)?<h(?!3>)([1-3])(?: id="([^"]*)")?>(.*?)</h\2>', re.DOTALL)
+# a heading with an id, or at the top of a section that has one, or a term; h3 belongs to what is above it
+_HEADING = re.compile(
+    r'(?:<section id="([^"]*)">)?<h(?!3>)([1-3])(?: id="([^"]*)")?>(.*?)</h\2>'
+    r'|<tr id="([^"]*)"><td>(.*?)</td>',
+    re.DOTALL,
+)
+_SMALL = re.compile(r"<small>.*?</small>")  # beside a heading, the code of what is headed
+_KINDS = {"message": "Message", "code": "Finding", "walk": "Symptom", "term": "Term"}  # by how an id begins
 _WITHIN_WORDS = re.compile(r"</?(?:a|b|code|em|span|strong)\b[^>]*>")  # as around each token of code
 _UNSEEN = re.compile(
     r'<(style|script|noscript|button)\b.*?</\1>|<details class="(outcome|imports)".*?</summary>|<[^>]*>',
@@ -34,20 +41,31 @@ def search_page() -> Page:
 
 
 def search_script(pages: Iterable[Page]) -> str:
-    """Return the script that brings what is searched: address, page, heading and text of each section."""
-    return as_script("window.ampSections", [section for page in pages for section in _sections(page)])
+    """Return the script that brings what is searched: address, kind, heading, code and text of each section.
+
+    And in which other words people say a symptom, by its address.
+    """
+    sections = [section for page in pages for section in _sections(page)]
+    said = [[f"symptoms.html?walk={place}", each.said] for place, each in enumerate(SYMPTOMS.answers)]
+    return as_script("window.ampSections", sections) + as_script("window.ampSaid", said)
 
 
-def _sections(page: Page) -> Iterator[tuple[str, str, str, str]]:
+def _sections(page: Page) -> Iterator[tuple[str, str, str, str, str]]:
     """Yield the sections of a page; what has no heading with an id belongs to the one above it."""
     _, *pieces = _HEADING.split(f'<h1 id="">{page.title}</h1>{page.body}')
-    for of, id, heading, text in zip(pieces[::5], pieces[2::5], pieces[3::5], pieces[4::5], strict=True):
-        words = _text(text)
+    for of, _, at, headed, row, term, text in zip(*(pieces[place::7] for place in range(7)), strict=True):
+        words, id, heading = _text(text), at or of or row, headed or term
         if words:
-            place = f"#{id or of}" if id or of else ""
+            place = f"#{id}" if id else ""
             to = page.file + place.replace("#walk-", "?walk=")  # a symptom's place in its tree
-            yield to, page.title, _text(heading), words
+            kind = (
+                page.title if page.kind == "lesson" else _KINDS.get((id or "").partition("-")[0], page.title)
+            )
+            code = "".join(_SMALL.findall(heading))
+            yield to, kind, _text(_SMALL.sub("", heading)), _text(code), words
 
 
 def _text(made: str) -> str:
+    """Return what is read; after a heading that is none of a section's a sentence begins."""
+    made = re.sub(r"(?<![?.!:])</h3>", ":</h3>", made)
     return " ".join(html.unescape(_UNSEEN.sub(" ", _WITHIN_WORDS.sub("", made))).split())

@@ -10,6 +10,7 @@ import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 import nbformat
 from markupsafe import Markup
@@ -26,6 +27,7 @@ from amp_lessons.course.interview import drills
 from amp_lessons.course.lessons.fresh import taught
 from amp_lessons.course.lessons.shipped import Head
 from amp_lessons.course.quizzes import Choice, Question, question
+from amp_lessons.course.site.float_page import bits_html
 from amp_lessons.course.site.making import NARROW, RECORDED
 from amp_lessons.course.site.questions import question_html, questions_html
 from amp_lessons.course.views.base.code import code_html
@@ -77,6 +79,16 @@ def substituted(cell: NotebookNode, head: Head, shelf: Shelf) -> NotebookNode:
         return _showing(cell, _curve_quiz(cell, head, shelf))
     if named and named[-1] == "FlashCards" and shelf.has_cards:
         return _showing(cell, _cards(cell.source), imports="")  # what the deck alone needs
+    if (
+        named
+        and named[-1] == "BitView"
+        and (head, "BitView") not in ((each.lesson, each.view) for each in shelf.shown)
+    ):  # the first of a page: what moves in it is found by its id
+        shelf.shown.append(Shown(head, cell.id, "BitView", "live."))
+        given, by_name = _given(cell.source)
+        made = bits_html(*given, **by_name, level=3)
+        cell.outputs = [nbformat.v4.new_output("display_data", {"text/html": made})]
+        return cell
     if named and named[-1] == "LessonEnd":  # what it says is there, not the call
         cell.metadata.update(unseen=True, imports="")
     pictures = [output for output in cell.outputs if "image/png" in output.get("data", {})]
@@ -98,9 +110,6 @@ ON_PAGES = {
         "code. Drag the slider below the code"
     ),
     "Run the next cell and press an answer": "Press an answer",
-    "Click a bit to flip it, choose another format, or type another number: **which": "**Which",
-    " (By keyboard: the arrow keys move along the bits, space flips one.)": "",
-    "in the view above": f"on the {_BITS}",
     "(type 65519, 65520 and 2^-25 above)": f"(type 65519, 65520 and 2^-25 on the {_BITS})",
     "type 1.001 above": f"type 1.001 on the {_BITS}",
     "Run the next cell. Then click a bit": f"On the {_BITS} click a bit",
@@ -219,16 +228,21 @@ def _for_phones(name: str, source: str, view: str, shelf: Shelf) -> Markup:
     file = f"frames/{name}{NARROW}"
     if view in _ELSEWHERE:
         file = f"pictures/{name}{NARROW}"
-        call = ast.parse(source).body[-1].value  # type: ignore[attr-defined]
-        given = [ast.literal_eval(each) for each in call.args]
-        named = {each.arg: ast.literal_eval(each.value) for each in call.keywords}
-        (shelf.out / file).write_bytes(getattr(views, view)(*given, **named).picture.narrow.png())
+        given, by_name = _given(source)
+        (shelf.out / file).write_bytes(getattr(views, view)(*given, **by_name).picture.narrow.png())
     if not (shelf.out / file).exists():
         return Markup()
     with Image.open(shelf.out / file) as image:
         width, height = image.size
     source_of = '<source media="(max-width: 500px)" srcset="{}" width="{}" height="{}">'
     return Markup(source_of).format(file, width, height)
+
+
+def _given(source: str) -> tuple[list[Any], dict[str, Any]]:
+    """Return what the last call of a cell is given, by place and by name."""
+    call = ast.parse(source).body[-1].value  # type: ignore[attr-defined]
+    by_name = {each.arg: ast.literal_eval(each.value) for each in call.keywords}
+    return [ast.literal_eval(each) for each in call.args], by_name
 
 
 def _around(picture: Markup, cell_id: str, view: str, head: Head, shelf: Shelf) -> Markup:

@@ -16,10 +16,12 @@ ROOT = Path(__file__).parents[3]
 GLOSSARY = (ROOT / "docs" / "glossary.md").read_text("utf-8")
 
 
+ROWS = [line.strip().strip("|").split("|") for line in GLOSSARY.splitlines() if line.startswith("|")][2:]
+
+
 def not_used() -> list[str]:
     """The words in quotation marks of the glossary's last column."""
-    rows = [line.strip().strip("|").split("|") for line in GLOSSARY.splitlines() if line.startswith("|")]
-    return [word for row in rows for word in re.findall(r'"([^"]+)"', row[-1])]
+    return [word for row in ROWS for word in re.findall(r'"([^"]+)"', row[-1])]
 
 
 def texts() -> Iterator[tuple[str, str]]:
@@ -51,3 +53,8 @@ def test_words_are_read_off_the_glossary_and_found_in_texts():
     assert "the way of a sum" in not_used()
     assert found_in("At first\nThe way of\na sum, say", "the way of a sum")
     assert not found_in("the ways of a sum", "the way of a sum")
+
+
+def test_terms_are_found_by_the_alphabet():
+    terms = [row[0].strip().lower() for row in ROWS]
+    assert terms == sorted(terms)

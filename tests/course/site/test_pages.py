@@ -189,10 +189,9 @@ def text_of_cell(site, number, cell):
 def test_a_page_does_not_speak_of_keys_and_buttons_that_it_does_not_have(site):
     assert "Shift+Enter" not in text_of_cell(site, "00", "surprise-title")
     assert text_of_cell(site, "00", "how-to").partition(">")[2].strip() == "</div>"
-    assert "in three formats. <strong>Which of" in text_of_cell(site, "01", "first-bits")
     knobs = text_of_cell(site, "03", "scaler-play")
     assert "(the notebook has buttons, too, which train on" in knobs
-    bits = text_of_cell(site, "01", "surprise")
+    bits = text_of_cell(site, "01", "bits-view")
     assert bits.index('href="float.html"') < bits.index("<figure")
 
 

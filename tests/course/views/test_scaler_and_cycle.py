@@ -3,6 +3,7 @@
 import pytest
 import torch
 
+from amp_lessons._base.text.words import power_of_two
 from amp_lessons.course.material import models
 from amp_lessons.course.views import CycleView, ScalerView
 from amp_lessons.course.views.base import states
@@ -26,6 +27,16 @@ def test_a_turned_knob_starts_the_run_again_from_the_same_weights():
     view._init_exponent.value = 3
     assert view.caption.startswith("12 steps from a scale of 2³: 0 skipped")
     assert view.timeline.grown == (3, 7, 11)
+
+
+def test_the_curve_ends_where_the_caption_says_that_the_scale_stands():
+    view = scaler_view(init_scale=2.0**20, steps=12, growth_interval=4)
+    view.inject_overflow()
+    last = view.timeline.steps[-1]
+    assert last.next_scale == last.scale / 2
+    curve = view.picture.figure.axes[0].get_lines()[0]
+    assert 2.0 ** curve.get_ydata()[-1] == last.next_scale
+    assert f"now stands at {power_of_two(last.next_scale)}" in view.caption
 
 
 @pytest.mark.parametrize("exponent", [0, 24, 40])

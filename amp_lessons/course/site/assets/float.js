@@ -3,7 +3,9 @@
   "use strict";
   const { exact, equal, decode, encode, pattern, beside, represent, parse, Refused } = window.ampNumbers;
   const { power, short, exactText, relative } = window.ampNumbers;
-  const formats = new Map(window.ampFormats.map((format) => [format.name, format]));
+  const at = (id) => document.getElementById(id);
+  const shown = window.ampFormats.filter(({ name }) => at(`format-${name}`)); // a lesson shows some of them
+  const formats = new Map(shown.map((format) => [format.name, format]));
 
   // --- What is said, as the notebook's `BitView` says it
 
@@ -66,7 +68,6 @@
 
   // --- The page
 
-  const at = (id) => document.getElementById(id);
   const field = at("value");
   const chosen = at("format");
   const start = { text: field.value, format: formats.get(chosen.value) };

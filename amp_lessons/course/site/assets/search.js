@@ -1,5 +1,6 @@
-// Sections that hold all the words, or else most of them, first those whose heading has them; before them the message
-// of PyTorch's that the words are. They stand in the address.
+// Sections that hold all the words, or else most of them, first those whose heading has them; before them the symptom
+// that people call so, what is headed just so, and the message of PyTorch's that the words are. They stand in the
+// address.
 (() => {
   "use strict";
   const MOST = 40;
@@ -8,22 +9,37 @@
   const count = document.getElementById("count");
   const list = document.getElementById("found");
   const bare = (text) => text.toLowerCase().replaceAll("-", ""); // "warmup" is "warm-up"
-  const sections = window.ampSections.map(([to, page, heading, text]) => ({
-    to, page, heading, text, inHeading: bare(`${page} ${heading}`), inText: bare(text),
-  }));
-
   const messages = window.ampMessages.map(([name, patterns]) => ({
     to: `explain.html#message-${name}`,
     patterns: patterns.map(([source, flags]) => new RegExp(source, flags.replace("g", ""))),
   }));
-  const saidBy = (line) =>
-    new Set(messages.filter(({ patterns }) => patterns.some((each) => each.test(line))).map(({ to }) => to));
 
   const SMALL = new Set("a an and are do does for how i in is it my of on or the to was what why".split(" "));
   const wordsOf = (line) => {
-    const words = bare(line.replace(/^[\w.]*(Error|Exception|Warning): /, "")).split(" ").filter(Boolean);
+    const asked = line.replace(/^[\w.]*(Error|Exception|Warning): /, "").replace(/n['’]t\b/g, " not");
+    const words = bare(asked).replace(/[?!,;]+(?= |$)/g, "").split(" ").filter(Boolean);
     const telling = words.filter((word) => !SMALL.has(word));
     return (telling.length ? telling : words).slice(0, 12);
+  };
+
+  const sections = window.ampSections.map(([to, kind, heading, code, text]) => ({
+    to, kind, heading, code, text, inHeading: bare(`${kind} ${heading} ${code}`), inText: bare(text),
+    names: heading.replace(/\(.*?\)/g, "").split(",").map((name) => wordsOf(name).join(" ")),
+  }));
+  const symptoms = window.ampSaid.map(([to, said]) => ({ to, said: said.map(wordsOf) }));
+
+  // Addresses of the symptoms that a line names, with how many of its words do, and of the messages that it is. A
+  // message goes before a symptom, but not where all words name that.
+  const saidBy = (line, words) => {
+    const found = new Map();
+    for (const { to, said } of symptoms) {
+      const held = said.filter((each) => each.every((word) => words.includes(word)));
+      if (held.length) found.set(to, Math.max(...held.map((each) => each.length)));
+    }
+    for (const { to, patterns } of messages) {
+      if (patterns.some((each) => each.test(line))) found.set(to, words.length - 0.5);
+    }
+    return found;
   };
 
   const search = (words, said) => {
@@ -31,19 +47,32 @@
       const held = words.filter((word) => each.inHeading.includes(word) || each.inText.includes(word)).length;
       const headed = words.filter((word) => each.inHeading.includes(word)).length;
       const often = words.reduce((sum, word) => sum + Math.min(each.inText.split(word).length - 1, 5), 0);
-      return { each, held, score: 10 * headed + often, isMessage: said.has(each.to) };
+      const named = each.names.includes(words.join(" ")) ? words.length : 0;
+      return { each, held, score: 10 * headed + often, said: Math.max(named, said.get(each.to) ?? 0) };
     });
-    const most = Math.max(...scored.map(({ held, isMessage }) => (isMessage ? 0 : held)));
+    const most = Math.max(...scored.map(({ held, said }) => (said ? 0 : held)));
     const found = scored
-      .filter(({ held, score, isMessage }) => isMessage || (score > 0 && held === most))
-      .sort((a, b) => b.isMessage - a.isMessage || b.score - a.score);
+      .filter(({ held, score, said }) => said || (score > 0 && held === most))
+      .sort((a, b) => b.said - a.said || b.score - a.score);
     return { most, found: found.map(({ each }) => each) };
   };
 
-  const excerpt = ({ text, inText }, words) => {
-    const at = Math.max(0, Math.min(...words.map((word) => inText.indexOf(word)).filter((place) => place >= 0), 1e9));
-    const from = at < 1e9 ? Math.max(0, at - 60) : 0;
-    return `${from ? "… " : ""}${text.slice(from, from + 200)}${from + 200 < text.length ? " …" : ""}`;
+  // From the beginning of the sentence that has the first of the words, or else from a word before it, to a word's end;
+  // of what has a code, from what it means.
+  const excerpt = ({ text, code }, words) => {
+    const places = words.map((word) => text.toLowerCase().indexOf(word)).filter((place) => place >= 0);
+    const at = places.length && !code ? Math.min(...places) : 0;
+    const begins = [...text.slice(0, at).matchAll(/[.?!:] (?=["“(]?[A-Z0-9])/g)].pop();
+    const sentence = begins ? begins.index + 2 : 0;
+    const from = at - sentence < 120 ? sentence : text.indexOf(" ", at - 60) + 1;
+    const to = text.length - from > 200 ? text.lastIndexOf(" ", from + 200) : text.length;
+    return `${from === sentence ? "" : "… "}${text.slice(from, to)}${to < text.length ? " …" : ""}`;
+  };
+
+  const small = (text, kind = "span") => {
+    const made = document.createElement(kind);
+    made.textContent = text;
+    return made;
   };
 
   const item = (section, words) => {
@@ -51,16 +80,19 @@
     const link = document.createElement("a");
     const told = document.createElement("p");
     link.href = section.to;
-    link.textContent = section.heading === section.page ? section.page : `${section.page}: ${section.heading}`;
+    link.textContent = section.heading;
     told.textContent = excerpt(section, words);
-    made.append(link, told);
+    made.append(link);
+    if (section.kind !== section.heading) made.append(" ", small(section.kind));
+    if (section.code) made.append(" ", small(section.code, "code"));
+    made.append(told);
     return made;
   };
 
   const show = () => {
     const line = field.value.trim().split(/\s+/).join(" ");
     const words = wordsOf(line);
-    const { most, found } = words.length ? search(words, saidBy(line)) : { most: 0, found: [] };
+    const { most, found } = words.length ? search(words, saidBy(line, words)) : { most: 0, found: [] };
     list.replaceChildren(...found.slice(0, MOST).map((section) => item(section, words)));
     const some = most < words.length ? ` with ${most} of these ${words.length} words` : "";
     const what = found.length ? `${found.length} section${found.length === 1 ? "" : "s"}${some}` : NOTHING;

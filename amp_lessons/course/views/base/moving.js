@@ -40,14 +40,16 @@ function render({ model, el }) {
   const reached = {}; // ends of a range, by what it is a range of
   const judge = () => {
     const [of, said, at, words] = model.get("goal");
+    figure.classList.toggle("amp-ranged", Boolean(of)); // the slider keeps room for the range
     const found = (reached[of] ??= {});
     if (said) found[said] = { at, words };
     const [low, high] = Object.values(found).sort((one, other) => one.at - other.at);
-    const range = said && high ? ` ✓ You have found both ends: ${low.words} to ${high.words} are safe for these gradients.` : "";
-    inShort.textContent = model.get("in_short") + range;
+    // in one line, also on a phone: the picture stays where it is
+    const range = said && high && `✓ Found: ${low.words} to ${high.words} are safe.`;
+    inShort.textContent = range || model.get("in_short");
     // The slider stands beside this page, and draws the range below its track (controls.css).
-    el.parentElement?.style.setProperty("--amp-range-from", high ? low.at : 0);
-    el.parentElement?.style.setProperty("--amp-range-to", high ? high.at : 0);
+    const drawn = { from: high ? low.at : 0, to: high ? high.at : 0, words: high ? '"safe"' : '""' };
+    for (const [name, value] of Object.entries(drawn)) el.parentElement?.style.setProperty(`--amp-range-${name}`, value);
   };
   const changes = { drawing: draw, outlines: move, alt: describe, caption: speak, in_short: judge, goal: judge };
   for (const [name, change] of Object.entries(changes)) model.on(`change:${name}`, change);

@@ -155,6 +155,7 @@ class LossScaleView(_ScaleView):
         return _ENDS[said], Goal(gradients, said, at, power(2, exponent))
 
 
+MOST_VANISH = 0.1  # of the gradients, below which a scale is safe: the lesson's choice
 _SAFE, _TOO_FAR = "✓ Safe: few vanish.", "✗ Too far: some overflow."
 _ENDS = {_SAFE: "✓ The safe range begins here.", _TOO_FAR: "✗ Overflow begins here."}
 
@@ -162,7 +163,7 @@ _ENDS = {_SAFE: "✓ The safe range begins here.", _TOO_FAR: "✗ Overflow begin
 def _beside_window(census: Census) -> str:
     if census.overflowed:
         return _TOO_FAR
-    if census.underflowed >= 0.1 * census.at_stake:
+    if census.underflowed >= MOST_VANISH * census.at_stake:
         return "✗ Not yet: too many vanish."
     return "" if census.nonfinite else _SAFE
 

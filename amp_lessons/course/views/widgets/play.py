@@ -80,9 +80,9 @@ def _answer(function: Callable[[Any], Panels], value: Any) -> Panels | str:
 
 
 def _in_words(bars: Mapping[str, float]) -> dict[str, str]:
-    """Return each number in two digits, behind the first with its share of that one."""
+    """Return each number in three digits, which tell 101 % from 100 %, and its share of the first."""
     first, *others = bars
-    words = {precision: superscripts(f"{float(f'{value:.2g}'):,.10g}") for precision, value in bars.items()}
+    words = {precision: superscripts(f"{float(f'{value:.3g}'):,.10g}") for precision, value in bars.items()}
     for precision in others:
         words[precision] += f" ({percent(bars[precision], bars[first])})"
     return words

@@ -131,7 +131,8 @@ def _figure(timeline: ScalerTimeline, width: float, left: float) -> Figure:
 def _draw_scale(axes: Axes, timeline: ScalerTimeline) -> None:
     numbers = [step.step + 1 for step in timeline.steps]
     exponents = [math.log2(step.scale) for step in timeline.steps]
-    axes.step(numbers, exponents, where="mid", color=ACCENT, lw=2)
+    now = math.log2(timeline.steps[-1].next_scale)  # where the scale stands, for the step to come
+    axes.step([*numbers, numbers[-1] + 1], [*exponents, now], where="mid", color=ACCENT, lw=2)
     overflow = ZONES["overflowed"]
     for number, exponent, step in zip(numbers, exponents, timeline.steps, strict=True):
         if step.skipped:
@@ -139,7 +140,7 @@ def _draw_scale(axes: Axes, timeline: ScalerTimeline) -> None:
                 number - 0.5, number + 0.5, fc=overflow.tint, ec=overflow.colour, hatch=overflow.hatch, lw=0
             )
             axes.plot(number, exponent, "X", color=overflow.colour, ms=9)
-    axes.set_ylim(min(exponents) - 1.5, max(exponents) + 1.5)
+    axes.set_ylim(min(now, *exponents) - 1.5, max(now, *exponents) + 1.5)
     axes.yaxis.set_major_locator(MaxNLocator(integer=True, nbins=6))
     axes.yaxis.set_major_formatter(FuncFormatter(lambda exponent, _: f"$2^{{{round(exponent)}}}$"))
     axes.tick_params(axis="y", labelsize=POWERS)
