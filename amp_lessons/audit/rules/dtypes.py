@@ -92,9 +92,9 @@ def inputs_cast(whose: str) -> Worded:
 def one_big_autocast(anew: str = "in every iteration") -> Worded:
     """Report that autocast's cache of 16-bit weights outlived a step; ``anew`` says when to begin again."""
     return (
-        "the forward pass used old weights: one autocast context stays open over several optimizer steps, "
-        "and its cache of 16-bit weights is emptied only when the outermost context ends",
-        f"enter autocast anew {anew}, around forward and loss only",
+        "the forward pass used old weights: autocast's cache of 16-bit weights outlived an optimizer step, "
+        "and is emptied only where the outermost autocast context ends",
+        f"enter it anew {anew}, with torch.autocast(...):, around forward and loss only",
     )
 
 

@@ -98,8 +98,10 @@ class Bench:
         plain, poisoned = runs[:2][-1], next(run for run in runs if run.problem.poisoned)
         yield from _what_holds(self.applied, runs)
         remarks = list(_remarks(runs))
-        seen = audited(worker, self.given(plain.problem), train)
-        yield from (*remarks, *_seen_as_well(seen, {each.code for each in remarks}))
+        seen, said = audited(worker, self.given(plain.problem), train), {each.code for each in remarks}
+        if plain.problem.max_norm is not None:
+            said.add("logs_scaled")  # a norm that is read while scaled, for a limit that is scaled as well
+        yield from (*remarks, *_seen_as_well(seen, said))
         yield from self._comparisons(rights, plain, poisoned)
 
     def _run(self, problem: Problem, train: Callable[[dict[str, Any]], dict[str, Any]]) -> Run:
@@ -534,15 +536,19 @@ def _clipping(window: Window) -> Iterator[Finding]:
             )
         return
     asked = [f"one of norm {clip.norm:.4g} to {clip.limit:.4g}" for clip in clips]
-    told = f"was called to clip {', then '.join(asked)}" if asked else "was not called for this update"
+    unclipped = near(found, norm) and norm > limit
+    told = (
+        "clip_grad_norm_ was not called for this update" if unclipped else "code of your own made it so long"
+    )
+    if asked:
+        told = f"clip_grad_norm_ was called to clip {', then '.join(asked)}"
     true = norm, norm * window.size, norm * window.begun
     if any(clip.norm and not any(near(clip.norm, each) for each in true) for clip in clips[:1]):
         told += ", by another norm than the 2-norm, or of some gradients only"
-    unclipped = near(found, norm) and norm > limit
     yield failed(
         "not_clipped" if unclipped else "wrong_clipping",
         f"a gradient of norm {norm:.4g} was applied with norm {found:.4g}, where max_norm={limit:g} asks for "
-        f"{float(wanted.norm()):.4g}: clip_grad_norm_ {told}",
+        f"{float(wanted.norm()):.4g}: {told}",
         "in every dtype and for every update, a shorter last one too, once the gradients have their true "
         "size, clip all parameters in one call to max_norm itself, and leave a shorter gradient as it is; "
         "keep list(model.parameters()) if you keep them, for a generator is used up after one pass",

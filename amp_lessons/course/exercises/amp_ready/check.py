@@ -44,7 +44,7 @@ KINDS: dict[str, tuple[tuple[str, ...], str]] = {
     "a large number is added to one column": ((), "one number of a row is off by 5.3 %"),
     "small numbers are wrong": (
         (".1",),
-        "returns 0 in fp16 where numbers near 1e-5 are right: a product in it is too small for fp16",
+        "returns zeros for most of its numbers, which are near 1e-5: a product in it is too small for fp16",
     ),
     "one row is tiny": ((), "one row is 0 in fp16, which is next to nothing of all numbers of a call"),
     "one of three calls is wrong": (

@@ -173,7 +173,11 @@ def _mistakes(
 ) -> Iterator[Finding]:
     if cast is None and any(_cast(source, dtype, "", each.stands_for) for each in earlier):
         said = f"{what}: what had been cast to 8 bits was cast again, which rounds it a second time"
-        yield failed("quantised_twice", said, "transpose 8-bit values, or cast again from high precision")
+        yield failed(
+            "quantised_twice",
+            said,
+            "transpose the 8-bit values of the forward pass, or cast x and weight again, to the same format",
+        )
     if what.startswith("backward") and dtype == E4M3 and (cast is None or cast.name == "gradient"):
         said = f"{what}: a gradient was cast to E4M3, by you, or by autograd, which does so behind .to(E4M3)"
         hint = "write the backward pass: a gradient is scaled and cast to torch.float8_e5m2"

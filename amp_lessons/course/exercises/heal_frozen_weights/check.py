@@ -124,7 +124,7 @@ def _require_moved(
         bed.reject("kept_for_an_epoch", f"{came}, and {counted}: {said}", hint)
     lost = rules.dtypes.updates_rounded_away(f"{came}, and {counted}", "16-bit")
     if kept.all():
-        lost = replace(lost, message=f"{lost.message}. Or no optimizer was given this parameter")
+        lost = replace(lost, message=f"{lost.message}. Or nothing changes this parameter at all")
     raise bed.Rejected(replace(lost, hint=f"{lost.hint}; in all of them, from the first batch to the last"))
 
 

@@ -55,7 +55,7 @@ wrong(
 wrong(
     "epoch_counted_on",
     "epoch_lost",
-    "was saved",
+    "when it was saved",
     ('return state["epoch"]', 'return state["epoch"] + 1'),
 )
 wrong(

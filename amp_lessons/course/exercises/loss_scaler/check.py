@@ -115,7 +115,7 @@ _HINTS = {
     "get_scale": "return a float, self._scale.item() say, and no tensor that update changes in place",
     "unscale": "divide each parameter.grad of the optimizer's param_groups in place by the scale, once",
     "wrong_step": "step divides by the scale what unscale_ has not divided since the last update, once, and "
-    "calls optimizer.step() on what stands in .grad then, unless there was an overflow; update forgets both",
+    "calls optimizer.step() on what stands in .grad then, unless inf or NaN is there; update forgets both",
     "steps_on_overflow": "look for inf, -inf and NaN in every gradient, by isfinite(); with one, no step, "
     "nor one on zeros in its place",
     "overflow_clipped_away": "look for inf and NaN in unscale_, which is before clipping, and remember it",

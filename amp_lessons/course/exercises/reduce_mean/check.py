@@ -161,7 +161,9 @@ def _reject_mean(result: Tensor, rank: int, case: RanksCase) -> NoReturn:
     off = case.off(result, case.mean)
     n = int(off.argmax())
     said = f"{case.what}: at index {n} rank {rank} returned {float(result[n]):.7g}, not "
-    said += f"{float(case.mean[n]):.7g}: off by {float(off[n]):.2g} of the magnitudes that were added"
+    said += f"{float(case.mean[n]):.7g}"
+    if off[n].isfinite():
+        said += f": off by {float(off[n]):.2g} of the magnitudes that were added"
     hint = "make fp32 tensors of the chunks before anything is added or divided; each chunk meets every rank "
     hint += "once before its sum is handed round, and is divided once: write down for three ranks who holds "
     bed.reject("wrong_mean", f"the mean is wrong, {said}", f"{hint}what after each hop")

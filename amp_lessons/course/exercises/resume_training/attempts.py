@@ -99,7 +99,7 @@ wrong("epoch_not_returned", "epoch_lost", "None", ('    return state["epoch"]\n'
 wrong(
     "epoch_off_by_one",
     "epoch_lost",
-    "was saved",
+    "when it was saved",
     ('return state["epoch"]', 'return state["epoch"] + 1'),
 )
 wrong("nothing_written", "not_saved", "no file", ("    torch.save(state, path)\n", ""))
@@ -150,7 +150,7 @@ wrong(
     "frozen", "goes_on_otherwise", "requires_grad", (LOAD_RNG, LOAD_RNG + "    model.requires_grad_(False)\n")
 )
 wrong("another_name", "not_saved", "checkpoint.pt.pt", *OTHER_NAME)
-wrong("weights_doubled", "model_not_restored", "otherwise than it was saved", (LOAD_RNG, LOAD_RNG +
+wrong("weights_doubled", "model_not_restored", "otherwise than it was at", (LOAD_RNG, LOAD_RNG +
       "    with torch.no_grad():\n        for p in model.parameters():\n            p.mul_(2)\n"))  # fmt: skip
 wrong(
     "dropout_off", "goes_on_otherwise", "a layer's setting", (LOAD_RNG, LOAD_RNG + "    model[2].p = 0.0\n")
@@ -314,12 +314,12 @@ wrong(
 wrong(
     "scheduler_stepped_when_loaded",
     "scheduler_not_restored",
-    "found 2 where 1 was saved",
+    "found 2 where it was 1",
     (LOAD_SCHEDULER, LOAD_SCHEDULER + "    scheduler.step()\n"),
 )
 wrong(
     "draws_when_loaded",
     "random_state_lost",
-    "otherwise than it was saved",
+    "otherwise than it was at",
     (LOAD_RNG, LOAD_RNG + "    torch.randn(3)\n"),
 )

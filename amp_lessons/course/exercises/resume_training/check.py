@@ -167,10 +167,12 @@ def _lost(
                 yield failed("state_rounded", rounded, "save the states as they are, in fp32")
         if _equal(found[part], later[part]):
             yield _not_in_file(f"the {part} that came back, of a later checkpoint in another file: this")
-        seen = f"found {epoch if part == 'epoch' else found[part]} where {saved[part]} was saved"
+        seen = (
+            f"found {epoch if part == 'epoch' else found[part]} where it was {saved[part]} when it was saved"
+        )
         if isinstance(found[part], (dict, Tensor)):
             stays = _equal(found[part], fresh[part])
-            seen = "found as before loading" if stays else "found otherwise than it was saved"
+            seen = "found as before loading" if stays else "found otherwise than it was at the time of saving"
         yield failed(code, f"the {part} did not come back: {seen}", _HINTS[code])
 
 

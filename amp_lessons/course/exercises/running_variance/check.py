@@ -117,5 +117,6 @@ def _require_variance(variance: Tensor, numbers: Numbers) -> None:
         "running_variance",
         f"the variance is {float(variance):.5g} where {right:.5g} is right, for {numbers.what}{why}",
         "sum squared distances from a mean: squares of the numbers themselves have no digits left; two "
-        "groups whose means differ by delta have delta² n m / (n + m) between them; divide by n",
+        "groups whose means differ by delta have delta² n m / (n + m) between them; divide by n "
+        "(torch.var of one number is NaN unless correction=0)",
     )

@@ -69,7 +69,7 @@ def judge(worker: bed.Worker, draw: torch.Generator) -> Iterator[Finding]:
                 bed.require_none(_mistakes(values, scale, x.double(), element, f"{what} {whose}"))
     yield passed("half_a_step", "values · scale is x, to half a step of E4M3 and of E5M2, large or small")
     yield passed("corners", "zeros, an empty tensor and the smallest numbers of fp32 have a scale too")
-    yield passed("visible", "what is inf or NaN stays so, whichever PyTorch casts")
+    yield passed("visible", "what is inf or NaN does not become a number, whichever PyTorch casts")
 
 
 def _answer(

@@ -17,12 +17,14 @@ def misplaced(amax: float, scale: float, element: FloatFormat, what: str) -> Fin
         return None
     said = f"{what}: by a scale of {scale:.3g} the largest magnitude, {amax:.4g}, lands at {lands_at:.4g}, "
     hint = "divide before the cast by a scale that takes the largest magnitude of all to the last number, "
-    hint += "amax / torch.finfo(dtype).max, however small; of powers of two take the one above"
+    hint += "amax / torch.finfo(dtype).max in fp32; of powers of two take the one above"
     if lands_at < half:
         said += f"below half of {element.max:g}: small numbers underflow that a smaller scale would keep"
         return failed("range_unused", said, hint)
     cut = f"{1 - element.max / lands_at:.0%}"
-    said += f"above {element.max:g}: it is cut by {cut}, or becomes NaN, whichever PyTorch is installed"
+    said += (
+        f"above {element.max:g}: a clamp, or a cast since PyTorch 2.13, cuts it by {cut}, older ones make NaN"
+    )
     return failed("saturates", said, hint)
 
 

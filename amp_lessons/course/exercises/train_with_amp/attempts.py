@@ -80,7 +80,7 @@ wrong(
 )
 
 
-@TABLE.mistake("one_big_autocast", "autocast context stays open")
+@TABLE.mistake("one_big_autocast", "outlived an optimizer step")
 def one_big_autocast(model, loader, optimizer, loss_fn, epochs, *, device_type, dtype):
     scaler = torch.amp.GradScaler(device_type, enabled=dtype == torch.float16)
     history = []

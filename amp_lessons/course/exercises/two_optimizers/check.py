@@ -322,7 +322,9 @@ def _precision(call: GanCall) -> Iterator[Finding]:
     for each in call.calls("forward"):
         network, ran = f"the {each['part']}", each["autocast"]
         if ran is None:
-            yield rules.dtypes.no_autocast(network, dtype_name(call.dtype))
+            of_it = [other["autocast"] for other in call.calls("forward") if other["part"] == each["part"]]
+            part = f", in {of_it.count(None)} of its {len(of_it)} passes," if any(of_it) else ""
+            yield rules.dtypes.no_autocast(f"{network}{part}", dtype_name(call.dtype))
         elif ran != call.dtype:
             yield rules.dtypes.wrong_autocast_dtype(network, dtype_name(ran), call.dtype)
         # for the generator's loss the discriminator may be in evaluation mode
