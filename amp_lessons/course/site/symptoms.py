@@ -14,8 +14,9 @@ from amp_lessons.course.views.widgets.symptoms import ways
 _BODY = Markup(
     """<h1>From a symptom to its cause</h1>
 <p>What is wrong with your training? Answer what you see, until a cause is named, with lines that show whether
-it is so. Their names are those of most scripts: <code>model</code>, <code>batch</code>,
-<code>optimizer</code>.</p>
+it is so. They take <code>model</code>, <code>batch</code> (inputs and targets), <code>loss_fn</code>,
+<code>optimizer</code>, <code>device</code>, autocast's <code>dtype</code>, and <code>train()</code>, which
+makes some steps, from your script. Some need the package of this course: “The course, to run it”, below.</p>
 <div id="tree" class="amp-quiz" aria-live="polite"></div>
 <details><summary>The whole tree as a list</summary>{ways}</details>"""
 )
