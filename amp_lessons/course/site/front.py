@@ -52,7 +52,7 @@ def front_page(shelf: Shelf) -> Page:
     body = _FRONT.format(
         most=f"{100 * MOST_VANISH:.0f}",
         picture=_picture(shelf),
-        lesson=f"{address(head.file)}#cell-{FIRST_PICTURE[1]}",
+        lesson=address(head.file),
         number=head.number,
         routes=_routes(),
         hours=overview.hours(shipped.heads()).capitalize(),
@@ -90,8 +90,8 @@ def _routes() -> Markup:
             each.title,
             each.to,
             each.takes.strip(" ()"),
-            Markup(linked(markdown2html_mistune(each.steps()))),
             _ON_THIS_SITE.get(each.id, ""),
+            Markup(linked(markdown2html_mistune(each.steps()))),
         )
         for each in ROUTES
     )

@@ -119,7 +119,7 @@ def test_it_says_in_short_whether_a_scale_is_safe(live):
         assert live.page.in_short == states.page_shown(live)["in_short"] == said
         assert live.page.goal[1] == ""
     half_vanish = scaling.census([torch.tensor([2.0**-30, 2.0**-10])])
-    assert live.verdict(half_vanish)[0] == "✗ Not yet: too many vanish."
+    assert live.verdict(half_vanish)[0] == "✗ Not yet: 50.0 % vanish."
     assert CensusView(torch.ones(1)).page.in_short == "", "the lesson asks there for no window"
 
 

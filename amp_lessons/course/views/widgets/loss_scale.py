@@ -164,7 +164,7 @@ def _beside_window(census: Census) -> str:
     if census.overflowed:
         return _TOO_FAR
     if census.underflowed >= MOST_VANISH * census.at_stake:
-        return "✗ Not yet: too many vanish."
+        return f"✗ Not yet: {share(census.underflowed, census.at_stake)} vanish."
     return "" if census.nonfinite else _SAFE
 
 

@@ -89,7 +89,7 @@ class ScalerView(View):
         self._refresh()
 
     def _refresh(self) -> None:
-        self.in_short = "✓ About every second step is skipped." if _skips_every_second(self.timeline) else ""
+        self.in_short = _in_short(self.timeline)
         self.show(timeline_picture(self.timeline), describe(self.timeline), mark=MEASURED_MARK)
 
 
@@ -103,14 +103,16 @@ def describe(timeline: ScalerTimeline) -> str:
         f"{len(timeline.steps)} steps from a scale of {power_of_two(first.scale)}: "
         f"{len(skipped)} skipped{which}, {len(grown)} followed by growth. "
         f"The scale now stands at {power_of_two(last.next_scale)}, "
-        f"{last.growth_tracker} clean steps of {timeline.growth_interval} towards the next growth."
+        f"{counted(last.growth_tracker, 'clean step')} of {timeline.growth_interval} towards the next growth."
     )
 
 
-def _skips_every_second(timeline: ScalerTimeline) -> bool:
-    """Whether about half of the last steps were skipped: before them the scale may have had to fall."""
+def _in_short(timeline: ScalerTimeline) -> str:
+    """Say how many of the last steps were skipped: before them the scale may have had to fall."""
     last = [step.skipped for step in timeline.steps[-20:]]
-    return len(last) == 20 and 6 < sum(last) < 14
+    said = f"{sum(last)} of the last {len(last)} steps were skipped"
+    every_second = len(last) == 20 and 6 < sum(last) < 14
+    return f"✓ {said}: about every second." if every_second else f"{said}."
 
 
 def timeline_picture(timeline: ScalerTimeline) -> Picture:
