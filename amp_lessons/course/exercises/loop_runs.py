@@ -11,6 +11,7 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cache, cached_property
+from itertools import takewhile
 from typing import Any
 
 import torch
@@ -87,14 +88,14 @@ class Problem:
         """
         for seed in range(self.seed + shift, self.seed + shift + _TRIES):
             problem = replace(self, seed=seed)
-            if not all(norm < 3.0 * self.loss_weight for norm in problem._norms()):
+            norms = list(takewhile(lambda norm: norm < 3.0 * self.loss_weight, problem._norms()))
+            if len(norms) < len(self._kept()):
                 continue
             if self._has_limit:
-                first, *norms = problem._norms()
                 shorter = len(self.batch_sizes) % self.accumulation_steps
-                limit = norms[-1] / 2 if shorter else math.sqrt(min(first, *norms) * max(first, *norms))
+                limit = norms[-1] / 2 if shorter else math.sqrt(min(norms) * max(norms))
                 problem = replace(problem, max_norm=float(f"{limit:.2g}"))
-                if first < _CLEARLY * limit:
+                if norms[0] < _CLEARLY * limit:
                     continue
             if problem._holds_to_the_end():
                 break

@@ -103,7 +103,7 @@ def describe(timeline: ScalerTimeline) -> str:
         f"{len(timeline.steps)} steps from a scale of {power_of_two(first.scale)}: "
         f"{len(skipped)} skipped{which}, {len(grown)} followed by growth. "
         f"The scale now stands at {power_of_two(last.next_scale)}, "
-        f"{counted(last.growth_tracker, 'clean step')} of {timeline.growth_interval} towards the next growth."
+        f"{last.growth_tracker} clean steps of {timeline.growth_interval} towards the next growth."
     )
 
 
