@@ -29,6 +29,7 @@ _HEADING = re.compile(
 _SMALL = re.compile(r"<small>.*?</small>")  # beside a heading, the code of what is headed
 _KINDS = {"message": "Message", "code": "Finding", "walk": "Symptom", "term": "Term"}  # by how an id begins
 _WITHIN_WORDS = re.compile(r"</?(?:a|b|code|em|span|strong)\b[^>]*>")  # as around each token of code
+_CODE = re.compile(r'<div class="highlight.*?</div>', re.DOTALL)
 _UNSEEN = re.compile(
     r'<(style|script|noscript|button)\b.*?</\1>|<details class="(outcome|imports)".*?</summary>|<[^>]*>',
     re.DOTALL,
@@ -66,6 +67,7 @@ def _sections(page: Page) -> Iterator[tuple[str, str, str, str, str]]:
 
 
 def _text(made: str) -> str:
-    """Return what is read; after a heading that is none of a section's a sentence begins."""
+    """Return what is read, code last; after a heading that is none of a section's a sentence begins."""
+    made = _CODE.sub(" ", made) + " ".join(_CODE.findall(made))
     made = re.sub(r"(?<![?.!:])</h3>", ":</h3>", made)
     return " ".join(html.unescape(_UNSEEN.sub(" ", _WITHIN_WORDS.sub("", made))).split())

@@ -1,4 +1,4 @@
-"""What learners read uses the course's own words: none that the glossary says are not used."""
+"""What learners read uses the course's own words, those of the glossary."""
 
 from __future__ import annotations
 
@@ -17,11 +17,15 @@ GLOSSARY = (ROOT / "docs" / "glossary.md").read_text("utf-8")
 
 
 ROWS = [line.strip().strip("|").split("|") for line in GLOSSARY.splitlines() if line.startswith("|")][2:]
-
-
-def not_used() -> list[str]:
-    """The words in quotation marks of the glossary's last column."""
-    return [word for row in ROWS for word in re.findall(r'"([^"]+)"', row[-1])]
+# said once for accuracy, a fraction, a reduction, a subnormal number, and what stays in high precision
+NOT_USED = (
+    "named rightly",
+    "the share of",
+    "what share",
+    "the way of a sum",
+    "denormal numbers",
+    "what stays high",
+)
 
 
 def texts() -> Iterator[tuple[str, str]]:
@@ -44,13 +48,12 @@ def found_in(text: str, word: str) -> bool:
     return re.search(rf"\b{re.escape(word)}\b", " ".join(text.split()), re.IGNORECASE) is not None
 
 
-@pytest.mark.parametrize("word", not_used())
-def test_a_word_that_the_glossary_does_not_use_is_not_used(word):
+@pytest.mark.parametrize("word", NOT_USED)
+def test_one_thing_has_one_name(word):
     assert [name for name, text in texts() if found_in(text, word)] == []
 
 
-def test_words_are_read_off_the_glossary_and_found_in_texts():
-    assert "the way of a sum" in not_used()
+def test_words_are_found_in_texts():
     assert found_in("At first\nThe way of\na sum, say", "the way of a sum")
     assert not found_in("the ways of a sum", "the way of a sum")
 

@@ -58,15 +58,16 @@
   };
 
   // From the beginning of the sentence that has the first of the words, or else from a word before it, to a word's end;
-  // of what has a code, from what it means.
-  const excerpt = ({ text, code }, words) => {
+  // of what has a code, from what it means, of a symptom from its first question.
+  const excerpt = ({ to, text, code }, words) => {
     const places = words.map((word) => text.toLowerCase().indexOf(word)).filter((place) => place >= 0);
-    const at = places.length && !code ? Math.min(...places) : 0;
+    const whole = code || to.includes("?walk=");
+    const at = places.length && !whole ? Math.min(...places) : 0;
     const begins = [...text.slice(0, at).matchAll(/[.?!:] (?=["“(]?[A-Z0-9])/g)].pop();
     const sentence = begins ? begins.index + 2 : 0;
     const from = at - sentence < 120 ? sentence : text.indexOf(" ", at - 60) + 1;
-    const to = text.length - from > 200 ? text.lastIndexOf(" ", from + 200) : text.length;
-    return `${from === sentence ? "" : "… "}${text.slice(from, to)}${to < text.length ? " …" : ""}`;
+    const end = text.length - from > 200 ? text.lastIndexOf(" ", from + 200) : text.length;
+    return `${from === sentence ? "" : "… "}${text.slice(from, end)}${end < text.length ? " …" : ""}`;
   };
 
   const small = (text, kind = "span") => {
