@@ -78,6 +78,12 @@ wrong(
     "the mean loss",
     (LOSS, LOSS.replace("loss_sum += ", "loss_sum += torch.nan_to_num(") + ")"),
 )
+wrong(
+    "class_of_the_largest_probability",
+    "wrong_accuracy",
+    "901 samples in batches of 3",
+    (CORRECT, CORRECT.replace("argmax", "softmax(dim=-1).argmax")),
+)
 HITS = "(logits.argmax(dim=-1) == targets)"
 for kept in ("uint8", "int8", "bfloat16", "float16"):
     wrong(
