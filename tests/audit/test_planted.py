@@ -82,7 +82,7 @@ PLANTS = {
         BACKWARD + "        for p in model.parameters():\n            p.grad.nan_to_num_(0, 0, 0)  # mend\n",
     ),
     "gradients_cleared": Plant(UNSCALE, f"optimizer.zero_grad()  # mend\n            {UNSCALE}"),
-    "no_zero_grad, now and then": Plant(CLEAR, f"            if index % 4 == 3:\n    {CLEAR}", UNSCALE),
+    "no_zero_grad, now and then": Plant(CLEAR, f"            if index % 4 == 3:\n    {CLEAR}", STEP.strip()),
     "no_zero_grad, ever": Plant(CLEAR, "", BACKWARD.strip()),
     "backward_in_autocast": Plant(
         BACKWARD, f"        with torch.autocast('cpu', torch.float16):\n    {BACKWARD}", BACKWARD.strip()

@@ -163,14 +163,13 @@ class ScaledPenalty(Event):
 
 @dataclass(frozen=True, kw_only=True)
 class GradientsMixed(Event):
-    """Gradients about to be used, at ``used_at``, were ``added`` to others.
+    """Gradients about to be used were ``added`` to others.
 
     ``cleared`` says that gradients that a step had applied were cleared before; where two scalers have scaled
     them, ``scales`` are theirs, None where one is not known.
     """
 
     added: Added
-    used_at: Line = None
     cleared: bool = False
     scales: tuple[float | None, ...] = ()
 

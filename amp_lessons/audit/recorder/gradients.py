@@ -31,7 +31,7 @@ Change = Literal["none", "by a factor", "undone", "made finite", "other"]
 
 @dataclass(frozen=True)
 class Added:
-    """Gradients were added to some that a step had ``applied``, or else to some of another scale.
+    """Gradients were added to some that a step had ``applied`` (on its line), or else to some of other scale.
 
     ``scalers`` are two where not the same one has scaled both. Where one of the two losses, that on the
     ``line``, was scaled by nobody, it is ``unscaled``. The others are ``left_over`` where another optimizer
@@ -40,6 +40,7 @@ class Added:
 
     applied: bool
     line: Line
+    applied_at: Line = None
     scalers: tuple[int, int] | None = None
     unscaled: bool = False
     left_over: bool = False
@@ -51,7 +52,7 @@ class _State:
 
     ``scaled_by`` is the scaler whose scale multiplies it, 0 for none; ``generation`` counts that scaler's
     updates before it was computed; ``unscaled_on`` is the line of a loss that surely nothing has scaled.
-    ``applied`` says that a step has used it, ``change`` what something has
+    ``applied`` says that a step has used it, and ``applied_at`` on which line, ``change`` what something has
     done to it since backward, "undone" standing for a division by the scale; ``changed_at`` is the line, as
     far as it was heard. It was ``added_to`` gradients of another kind on some line.
     """
@@ -64,6 +65,7 @@ class _State:
     scaled_by: int = 0
     generation: int = 0
     applied: bool = False
+    applied_at: Line = None
     unscaled: bool = False
     divided_by: int = 0  # the scaler that has divided it by its scale
     change: Change = "none"
@@ -221,11 +223,11 @@ class GradientBook:
         for state in self._of(parameters):
             state.take_as_it_is(sample=True)
 
-    def applied(self, parameters: Iterable[Tensor]) -> None:
-        """Note that a step has used, or skipped, these gradients."""
+    def applied(self, parameters: Iterable[Tensor], line: Line) -> None:
+        """Note that a step on this ``line`` has used, or skipped, these gradients."""
         for state in self._of(parameters):
             state.take_as_it_is()
-            state.applied = True
+            state.applied, state.applied_at = True, line
             self._used.extend(each for each in state.passes if each not in self._used)
 
     def is_scaled(self, tensor: Tensor) -> bool:
@@ -323,13 +325,13 @@ def _added(before: _State, now: _State, line: Line, used: Container[int]) -> Add
     if before.added_to is not None:
         return before.added_to
     if before.applied:
-        return Added(applied=True, line=line)
+        return Added(applied=True, line=line, applied_at=before.applied_at)
     two = before.scaled_by, now.scaled_by
     if all(two):
         scalers = two if two[0] != two[1] else None
         if scalers is None and before.generation == now.generation:
             return None
-        return Added(False, line, scalers, left_over=all(each in used for each in before.passes))
+        return Added(False, line, scalers=scalers, left_over=all(each in used for each in before.passes))
     if now.scaled_by and before.unscaled:
         return Added(False, line)
     on = (now if before.scaled_by else before).unscaled_on

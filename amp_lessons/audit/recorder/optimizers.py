@@ -234,7 +234,7 @@ class OptimizerCalls(Part):
         A fused optimizer skips it by itself where it ``found_inf``; until that is read from its device, the
         step is taken to have ``happened``.
         """
-        self._known.book.applied(parameters_of(optimizer))
+        self._known.book.applied(parameters_of(optimizer), line_outside())
         self._known.stepped.add(id(optimizer))
         self._here.over, self._here.penalty = True, None
         self._here.over_for.add(id(optimizer))

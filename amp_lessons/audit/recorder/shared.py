@@ -15,7 +15,7 @@ from torch import Tensor
 from amp_lessons.audit.recorder import events
 from amp_lessons.audit.recorder.gradients import GradientBook, parameters_of
 from amp_lessons.audit.recorder.later import Later, Sum, scale_of
-from amp_lessons.audit.recorder.places import line_outside, own_line
+from amp_lessons.audit.recorder.places import own_line
 
 _MOST_LOSSES = 10_000  # of one step
 _LONGEST_ROUND = 200  # names of calls that are kept between two steps
@@ -238,7 +238,6 @@ class Known:
                 events.GradientsMixed,
                 added=added,
                 line=added.line,
-                used_at=line_outside(),
                 cleared=self.book.cleared_applied(parameters),
                 scales=tuple(scale_of(self.scalers[each]).at_once() for each in added.scalers or ()),
             )

@@ -37,7 +37,7 @@ def no_autocast(
     hint: str = "run every forward pass and its loss inside with torch.autocast(device_type, dtype=dtype):",
 ) -> Worded:
     """Report that ``forward`` (of whom) ran in fp32 although ``asked`` was asked for."""
-    return f"{forward} ran in fp32, outside autocast: nothing is gained from {asked}", hint
+    return f"{forward} ran in fp32, outside autocast: it gains nothing from {asked}", hint
 
 
 @on(events.Backward)

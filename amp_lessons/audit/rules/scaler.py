@@ -317,8 +317,8 @@ def update_before_step() -> Worded:
 @mistake("the scale changed between a backward pass and its step", section="two")
 def update_between_steps() -> Worded:
     return (
-        "gradients are divided by another scale than they were multiplied by whenever it moves: "
-        "scaler.update() changed the scale between its backward pass and its step",
+        "scaler.update() changed the scale between a backward pass and the step on its gradients, which were "
+        "divided by another scale than they were multiplied by",
         "call scaler.update() once, after the last scaler.step of the iteration",
     )
 

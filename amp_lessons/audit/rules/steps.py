@@ -54,7 +54,7 @@ class _AddedToApplied(Rule):
         now_and_then = any(each.cleared for each in self.mixed)
         finding = no_zero_grad(now_and_then=now_and_then)
         for each in self.mixed:
-            yield seen(finding, each.used_at if now_and_then else None, about=each)
+            yield seen(finding, each.added.applied_at if now_and_then else None, about=each)
 
 
 @mistake("gradients were set to zero before the step could apply them", costs="stops", section="accumulate")
@@ -239,7 +239,8 @@ def wrong_update(update: str, how_far: str, hint: str) -> Worded:
 def clip_before_unscale(how: str = "", threshold: str = "a threshold for true gradients") -> Worded:
     return (
         f"the gradients were clipped {how}before scaler.unscale_(optimizer), while they were still "
-        f"multiplied by the scale: {threshold} acted on values that much larger, so far too much was clipped",
+        f"multiplied by the scale: {threshold} acted on values that much larger, so it clips what is far "
+        "below it",
         "call scaler.unscale_(optimizer) before you clip: max_norm is meant for gradients of their true size",
     )
 

@@ -413,8 +413,8 @@ def _other_loss(window: Window) -> Iterator[Finding]:
 
 
 _WHATEVER_ITS_LOSS = (
-    "and do for every batch the same, whatever its loss (no continue where it is not finite): scaler.step "
-    "leaves out a step whose gradients are not finite, and scaler.update lowers the scale"
+    "and do for every batch the same, whatever its loss and gradients (no continue where they are not "
+    "finite): scaler.step leaves out a step whose gradients are not finite, scaler.update lowers the scale"
 )
 
 
@@ -434,7 +434,8 @@ def overflow(window: Window) -> Iterator[Finding]:
         window.entries[i].called("zero_grad") and any(e.begun for e in window.entries[:i]) for i in lost
     )
     if thrown and window.moved and window.after.isfinite().all():
-        what = "a batch had a loss that was not finite, and the step was made without those before it"
+        what = "a batch had a loss or gradients that were not finite, and the step was made without those "
+        what += "before it"
         yield _window_cleared(what)
     if window.hidden:
         yield rules.scaler.overflow_hidden()

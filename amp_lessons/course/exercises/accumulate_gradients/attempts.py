@@ -283,13 +283,13 @@ wrong(
 wrong(
     "clears_the_window_at_nan",
     "window_cleared",
-    "a loss that was not finite",
+    "a loss or gradients that were not finite",
     (BACKWARD, BACKWARD + SKIP.replace("continue", "optimizer.zero_grad()\n                continue")),
 )
 wrong(
     "clears_the_window_before_the_backward_of_nan",
     "window_cleared",
-    "a loss that was not finite",
+    "a loss or gradients that were not finite",
     (BACKWARD, SKIP.replace("continue", "optimizer.zero_grad()\n                continue") + BACKWARD),
 )
 wrong(

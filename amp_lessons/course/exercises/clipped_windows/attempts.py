@@ -27,7 +27,7 @@ _WORDS = {
     "total_never_reset": "not reset",
     "rest_left": "left over",
     "counted_from_zero": "within a window",
-    "not_unscaled": "too much was clipped",
+    "not_unscaled": "clips what is far below",
     "clipped_first": "before scaler.unscale_",
     "clipped_by_value": "was not called",
     "direct_step": "called directly",

@@ -60,7 +60,7 @@ wrong(
 wrong(
     "gradient_as_it_is",
     "gradient_not_cast",
-    "without a cast",
+    "not cast to 8 bits",
     (GRADIENT, "g, scale_g = gradient, torch.ones(())"),
 )
 wrong(
@@ -201,7 +201,7 @@ def left_to_autograd(x, weight):
     return (cast(x) @ cast(weight).t()).to(x.dtype)
 
 
-@TABLE.mistake("gradient_not_cast", "without a cast")
+@TABLE.mistake("gradient_not_cast", "not cast to 8 bits")
 def straight_through_alone(x, weight):
     def cast(tensor):
         wide = tensor.float()

@@ -218,7 +218,7 @@ def _require_product(
 
 def _not_cast(name: str, what: str) -> Finding:
     code = "gradient_not_cast" if name == "gradient" else "operand_not_cast"
-    said = f"{what}: {name} was multiplied without a cast to 8 bits in this pass"
+    said = f"{what}: {name} was not cast to 8 bits in this pass"
     hint = f"cast it with a scale, to {_WANTED[name]}, in every pass and for all products that it is in"
     return failed(code, said, hint)
 

@@ -23,7 +23,7 @@ CAST = "return (loss_sum.float() / samples).item(), (correct.float() / samples).
 wrong(
     "logarithm_of_a_softmax_in_16_bits",
     "wrong_loss",
-    "300 samples in batches of 7",
+    "the mean loss is",
     (LOSS, 'loss_sum += F.nll_loss(logits.softmax(dim=-1).log(), targets, reduction="sum")'),
 )
 wrong("cast_at_the_end", "metric_stops", "256 right answers", IN_16_BITS, (RETURN, CAST))

@@ -29,7 +29,7 @@ _PROBLEMS = (  # dtype, samples, batch, classes, and how much larger logits are
     (torch.float16, 2_600, 1, 5),
     (torch.float16, 4_096, 20, 5),
     (torch.float16, 1, 1, 5),
-    (torch.float16, 300, 7, 5, 4),  # wrong by margins whose probabilities are 0 in fp16
+    (torch.float16, 300, 7, 5, 16),  # wrong by margins whose probabilities are 0 in fp16
     (torch.bfloat16, 40_000, 2_000, 5),  # more right answers than an int16 counts
     (torch.bfloat16, 400, 20, 5_000),  # more classes than a byte, or a float of 16 bits, tells apart
     (torch.bfloat16, 10, 4, 5),  # then once more, with NaN

@@ -54,7 +54,9 @@ def _beside(run: Run, name: str) -> Iterator[Finding]:
         yield too_often(times, steps)
     hint = "let it go on once after every step that was made, before the next one, and at no other time"
     if times != steps:
+        missed = next((step for step, count in enumerate([*at_steps, times]) if count < step), None)
         said = f"{what} went on {times} times for {steps} steps of the optimizer"
+        said += f": not after step {missed}" if missed else ""
         yield failed(out_of_turn, said, hint)
     if beyond != times:
         said = f"{what} went on with a step of the optimizer after your function had returned"

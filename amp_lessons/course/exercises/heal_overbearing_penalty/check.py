@@ -83,13 +83,12 @@ def _update(window: Window) -> Iterator[Finding]:
     if bool((parts @ shares - applied[:, None]).norm() <= 0.05 * applied.norm()):
         if penalty > math.sqrt(window.scale) > 1:  # the scale, unless the penalty was made smaller against it
             yield rules.steps.penalty_on_scaled_gradients(f"{penalty:.5g} times")
-        counts = (
-            f"it is {loss:.3g} times that of the loss plus {penalty:.3g} times that of the penalty, at a "
-        )
-        counts += f"scale of {window.scale:g}"
+        counts = f"it is {loss:.3g} times that of the loss plus {round(penalty, 3):.3g} times that of the "
+        counts += f"penalty, at a scale of {window.scale:g}"
     hint = "torch.autograd.grad needs create_graph=True and the scaled loss; divide its result by what "
     hint += "scaler.get_scale() returns in the same iteration; then scale the sum of loss and penalty, of "
-    hint += "one norm of all gradients together, as a tensor: .item() leaves it without a gradient"
+    hint += "one norm of all gradients together, not of its square, as a tensor: .item() leaves it without a "
+    hint += "gradient"
     if bool((applied - parts[:, 0]).norm() <= 0.05 * applied.norm()):
         yield failed("penalty_missing", f"the update is that of the loss alone: {counts}", hint)
     yield from _changed(window)

@@ -94,7 +94,7 @@ wrong("unscaled_twice", "unscale_twice", "twice", (UNSCALE, UNSCALE * 2))
 wrong(
     "threshold_divided",
     "clip_before_unscale",
-    "too much was clipped",
+    "clips what is far below",
     (UNSCALE + CLIP, CLIP.replace("max_norm)", "max_norm / scaler.get_scale())")),
 )
 wrong(

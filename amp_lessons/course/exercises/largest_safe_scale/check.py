@@ -112,5 +112,8 @@ def _require_largest(scale: float, what: str, gradients: list[Tensor]) -> bool:
     if scale not in (right, strict):
         said = f"at twice this scale the largest gradient, {largest:.9g}, would become "
         said += f"{largest * 2 * scale:.9g}, which still overflows nothing, {case}"
-        bed.reject("too_small", said, "all below 65520 stays finite, and the largest magnitude alone decides")
+        hint = (
+            "all below 65520 stays finite, the largest magnitude alone decides, and scales go on above 65536"
+        )
+        bed.reject("too_small", said, hint)
     return scale == right

@@ -135,7 +135,7 @@ def _mistakes(block: Tensor, exponent: int, what: str) -> Iterator[Finding]:
         yield failed("outside_e8m0", said, hint)
     smallest = f"{_right(block)[0]} is the smallest exponent at which nothing is above {ELEMENT.max:g}"
     if (misplaced := of_scales.misplaced(amax, 2.0**exponent, ELEMENT, what)) is not None:
-        hint = "the power of two above amax / 448, by a quotient in fp32, down to k = -127"
+        hint = "the first power of two not below amax / 448, by a quotient in fp32, down to k = -127"
         yield replace(misplaced, message=f"{misplaced.message}; {smallest}", hint=hint)
     hint = "where amax is 448 times a power of two, floor(log2(amax / 448)) + 1 is one too many, and "
     hint += "a logarithm may have been rounded up: try k - 1"

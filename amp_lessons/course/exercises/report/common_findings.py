@@ -83,8 +83,8 @@ def raised_as(error: str, where: str, doing: str = "") -> Finding:
 def out_of_time(limit_s: float, where: str) -> Finding:
     """Report code that was still running after ``limit_s`` seconds, at a line, "" where none is known."""
     place = f"; it was at {where}" if where else ""
-    hint = "look for a loop that never ends; on these small problems a right solution takes well under a "
-    hint += "second"
+    hint = "look for a loop that never ends, as one over a list that grows meanwhile; on these small "
+    hint += "problems a right solution takes well under a second"
     return failed("time_limit", f"your code was still running after {limit_s:g} seconds{place}", hint)
 
 

@@ -117,7 +117,8 @@ def _require_saved(
     changed = next((part for part, its in told["state"].items() if not _equal(its, wanted[part])), None)
     if changed:
         said = f"after save_checkpoint the running training was different, its {changed} changed"
-        hint = "only read when saving, and change copies: model.half() and model.eval() work in place"
+        hint = "only read when saving, and change copies: model.half(), model.eval() and torch.manual_seed() "
+        hint += "change what is there"
         bed.reject("saving_changes_training", said, hint)
     return told
 

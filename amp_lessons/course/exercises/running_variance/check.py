@@ -65,7 +65,7 @@ def _cases(draw: torch.Generator) -> list[Numbers]:
             "blocks of 1, 4 and 35 numbers", torch.cat([normal(1), normal(4) + 5, normal(35)]), (1, 4, 35)
         ),
         Numbers("three blocks with means of their own", drifting, (40, 7, 90)),
-        Numbers("numbers around 4096, 0.5 apart", 4096 + 0.5 * normal(300), (100, 3, 90, 107)),
+        Numbers("numbers around 4096, spread by 0.5", 4096 + 0.5 * normal(300), (100, 3, 90, 107)),
         Numbers("numbers around -4096", -4096 + 0.5 * normal(200), (1,) * 12 + (188,)),
         Numbers("fp16 numbers around 1000", (1000 + 3 * normal(500)).half(), (200, 300)),
         Numbers("bf16 numbers around 300", (300 + 30 * normal(600)).bfloat16(), (512, 88)),

@@ -121,9 +121,9 @@ def _require_shard(masters: Tensor, count: int, when: str, noted: dict[str, Any]
     for name, elements in noted["kept"].items():
         if elements >= count:
             said = (
-                f"{when} the memory behind {name} holds {elements} numbers in fp32 on every rank, as many as "
+                f"{when} the memory behind {name} holds {elements} numbers in fp32 on every rank, not fewer "
             )
-            said += "there are weights"
+            said += f"than there are weights, {count}"
             hint = "keep this rank's part alone, a copy of it (.clone()): a view keeps the whole in memory"
             bed.reject("whole_masters_kept", said, hint)
 
@@ -147,9 +147,10 @@ def _require_gathered(wanted: Tensor, when: str, noted: dict[str, Any], rank: in
         hint = "gather anew in every step; cut off the padding at the end, and split by p.numel()"
         bed.reject("gathered_wrong", said + _farthest_off(noted["weights"], weights), hint)
     nbytes = sum(elements * dtype.itemsize for _, dtype, elements in noted["sent"])
-    if nbytes > _MOST_GATHERED * wanted.nbytes:
+    enough = RANKS * -(-wanted.numel() // RANKS) * wanted.itemsize  # equal parts, the last one padded
+    if nbytes > _MOST_GATHERED * enough:
         dtypes = ", ".join(sorted({str(dtype) for _, dtype, _ in noted["sent"]}))
-        said = f"weights were sent in {dtypes}, {nbytes} bytes, where {wanted.nbytes} in {asked} are enough"
+        said = f"weights were sent in {dtypes}, {nbytes} bytes, where {enough} in {asked} are enough"
         hint = "cast the shard to compute_dtype first, then gather; and gather once"
         bed.reject("gathered_in_fp32", said, hint)
 

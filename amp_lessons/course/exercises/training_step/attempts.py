@@ -51,7 +51,7 @@ wrong(
 wrong(
     "learning_rate_divided_by_the_scale",
     "step_elsewhere",
-    "updates below 2**-24",
+    "updates around 2**-24",
     (UNSCALED, "gradient for gradient in gradients"),
     (MOVE, "        weight -= (lr / scale) * gradient\n"),
 )

@@ -33,8 +33,8 @@ class Case(NamedTuple):
 _STEPS = (
     Case("a plain step"),
     Case("gradients below 2**-25", lr=2.0**28, scale=2.0**28, loss_weight=2.0**-30),
-    Case("an update of a ten-thousandth", lr=1e-4),
-    Case("updates below 2**-24 of small weights", lr=0.05, scale=2.0**16, size=2.0**-8),
+    Case("a learning rate of a ten-thousandth", lr=1e-4),
+    Case("updates around 2**-24 of small weights", lr=0.05, scale=2.0**16, size=2.0**-8),
 )
 _FITS = Case("gradients that fit fp16, with a norm that does not")
 _OVERFLOWS = (

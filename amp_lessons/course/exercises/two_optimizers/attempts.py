@@ -175,7 +175,7 @@ def sigmoid_and_bce(generator, discriminator, opt_g, opt_d, scaler, real, noise,
     return 0.0, 0.0
 
 
-@TABLE.mistake("update_between_steps", "between its backward pass and its step")
+@TABLE.mistake("update_between_steps", "between a backward pass and the step on its gradients")
 def update_between_steps(generator, discriminator, opt_g, opt_d, scaler, real, noise, *, device_type, dtype):
     def bce(logits, label):
         return F.binary_cross_entropy_with_logits(logits, torch.full_like(logits, label))
