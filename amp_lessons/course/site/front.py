@@ -5,15 +5,15 @@ from __future__ import annotations
 from markupsafe import Markup
 from nbconvert.filters import markdown2html_mistune
 
-from amp_lessons._base.drawing.picture import SCROLLING_BOX
 from amp_lessons._base.text.prose import as_html
+from amp_lessons._base.text.words import counted
 from amp_lessons.course.lessons import shipped
 from amp_lessons.course.lessons.shipped import Head
 from amp_lessons.course.routes import overview
 from amp_lessons.course.routes.catalogue import ABLE_TO, ROUTES
 from amp_lessons.course.site.lesson import linked
 from amp_lessons.course.site.shell import Page, address, link
-from amp_lessons.course.site.substitutes import Shelf, live_html
+from amp_lessons.course.site.substitutes import Shelf
 from amp_lessons.course.views.widgets.loss_scale import MOST_VANISH
 
 # What stands for a route's commands here.
@@ -27,18 +27,20 @@ FIRST_PICTURE = ("03", "live-view")  # the loss scale, and what becomes of real 
 
 _FRONT = Markup(
     """<h1>Mixed precision training with PyTorch</h1>
-<section class="first"><p class="what">Mixed precision trains in 16 bits where they suffice, to save time and
-memory.</p>
-<p class="lead">These bars are gradients of a network in fp16, a 16-bit format: many vanish, others lose
-digits (<i>subnormal</i>). A scaler multiplies the loss by the loss scale before the backward pass, and
-divides the gradients by it before the step. <b>Move the slider until fewer than {most}&nbsp;% vanish, and
-none overflow.</b></p>
-{picture}
-<p><a href="{lesson}">Lesson {number} says why</a></p></section>
-<p>Here are lessons to read and to play with, and instruments for your own training. Nothing needs a GPU.</p>
+<section class="first">
+<p class="what">A free interactive course in {count}: train in 16 bits where they suffice, to save time and
+memory. Read it and play with it here, no GPU needed. <a href="{begin}">Begin with lesson {first}</a></p>
+<p class="lead">The bars are gradients of a small network: in fp16, a 16-bit format, small ones lose digits
+(<i>subnormal</i>) or vanish. A <i>loss scale</i> multiplies the loss, and with it every gradient.
+<b>Move the slider until fewer than {most}&nbsp;% vanish, and none overflow.</b></p>
+<div class="played">{picture}<p class="next"><a href="{lesson}">Lesson {number} says why</a></p></div>
+</section>
+<nav class="beside" aria-label="Where to begin">
+<p><b>New here?</b> <a href="{begin}">{start}</a> takes {minutes} minutes.</p>
+<p><b>Short of time?</b> <a href="#ways">Choose a way</a> through the lessons.</p>
 <p><b>Something fails?</b> <a href="explain.html">Paste the error</a>, or
-<a href="symptoms.html">go from the symptom to its cause</a>.</p>
-<section><h2>What brought you here?</h2>{routes}</section>
+<a href="symptoms.html">go from the symptom to its cause</a>.</p></nav>
+<section><h2 id="ways">What brought you here?</h2>{routes}</section>
 <section><h2>All lessons</h2><p>{hours}.</p>{lessons}</section>"""
 )
 _ROUTE = Markup(
@@ -47,15 +49,21 @@ _ROUTE = Markup(
 
 
 def front_page(shelf: Shelf) -> Page:
-    """Return the front page; the picture on it is that of lesson 03, live where its frames are there."""
-    head = shipped.head_of(FIRST_PICTURE[0])
+    """Return the front page; the picture on it is that of lesson 03, whose page was made before."""
+    heads = shipped.heads()
+    head, first = shipped.head_of(FIRST_PICTURE[0]), heads[0]
     body = _FRONT.format(
+        count=counted(len(heads), "lesson"),
+        begin=address(first.file),
+        first=first.number,
+        start=first.title,
+        minutes=first.minutes,
         most=f"{100 * MOST_VANISH:.0f}",
-        picture=_picture(shelf),
+        picture=shelf.pictures[FIRST_PICTURE],
         lesson=address(head.file),
         number=head.number,
         routes=_routes(),
-        hours=overview.hours(shipped.heads()).capitalize(),
+        hours=overview.hours(heads).capitalize(),
         lessons=_lessons(),
     )
     return Page(
@@ -67,16 +75,6 @@ def front_page(shelf: Shelf) -> Page:
         kind="front",
         listed="Lessons",
     )
-
-
-def _picture(shelf: Shelf) -> Markup:
-    """Return the picture of lesson 03, which moves where its frames are there."""
-    number, cell = FIRST_PICTURE
-    picture = Markup(
-        '<figure class="picture">{1}<a href="{0}"><img class="amp-paper" src="{0}" '
-        'alt="Gradients on the number line of fp16"></a></div></figure>'
-    ).format(f"pictures/{number}-{cell}.png", SCROLLING_BOX)
-    return live_html(f"{number}-{cell}", picture) if FIRST_PICTURE in shelf.live else picture
 
 
 def _frames(shelf: Shelf) -> list[str]:
@@ -103,6 +101,7 @@ def _lessons() -> Markup:
 
 def _lesson(head: Head) -> Markup:
     minutes = f"{head.minutes} minutes" + (f", {head.deeper} more folded" if head.deeper else "")
-    return Markup("<li>{} <span>{}. After it you can {}.</span></li>").format(
-        link(address(head.file), f"{head.number} · {head.title}"), minutes, as_html(ABLE_TO[head.number])
+    minutes = minutes if shipped.heads().index(head) else f"Begin here: {minutes}"
+    return Markup("<li><b>{}</b> {} <span>{}</span><span>After it you can {}.</span></li>").format(
+        head.number, link(address(head.file), head.title), minutes, as_html(ABLE_TO[head.number])
     )

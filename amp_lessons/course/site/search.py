@@ -31,7 +31,8 @@ _KINDS = {"message": "Message", "code": "Finding", "walk": "Symptom", "term": "T
 _WITHIN_WORDS = re.compile(r"</?(?:a|b|code|em|span|strong)\b[^>]*>")  # as around each token of code
 _CODE = re.compile(r'<div class="highlight.*?</div>', re.DOTALL)
 _UNSEEN = re.compile(
-    r'<(style|script|noscript|button)\b.*?</\1>|<details class="(outcome|imports)".*?</summary>|<[^>]*>',
+    r"<(style|script|noscript|button|label|output)\b.*?</\1>"
+    r'|<details class="(outcome|imports)".*?</summary>|<[^>]*>',
     re.DOTALL,
 )
 

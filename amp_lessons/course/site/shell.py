@@ -36,7 +36,7 @@ _PAGE = Markup(
 <a class="skip" href="#content">To the content</a>
 <header>
 <nav aria-label="Site"><a class="home" href="index.html">amp-lessons</a> {navigation}</nav>
-<button type="button" id="theme" hidden>Dark</button>
+<button type="button" id="theme">Dark</button>
 </header>
 <main id="content" class="{kind}">
 {body}

@@ -29,6 +29,7 @@ from amp_lessons.course.lessons.shipped import Head
 from amp_lessons.course.quizzes import Choice, Question, question
 from amp_lessons.course.site.float_page import bits_html
 from amp_lessons.course.site.making import NARROW, RECORDED
+from amp_lessons.course.site.placeholder import Placeholder
 from amp_lessons.course.site.questions import question_html, questions_html
 from amp_lessons.course.views.base.code import code_html
 from amp_lessons.course.views.widgets.loss_curves import describe, loss_curve_picture
@@ -53,13 +54,14 @@ class Shelf:
     """What pages need: where files go, and what stands still of each live view, by lesson and cell.
 
     ``has_cards`` says whether there is a page of cards, ``shown`` how each view is shown, in the order of the
-    lessons.
+    lessons, ``pictures`` what stands for it on its page, by lesson and cell.
     """
 
     out: Path
     live: Mapping[tuple[str, str], str] = field(default_factory=dict)
     has_cards: bool = False
     shown: list[Shown] = field(default_factory=list)
+    pictures: dict[tuple[str, str], Markup] = field(default_factory=dict)
 
 
 def substituted(cell: NotebookNode, head: Head, shelf: Shelf) -> NotebookNode:
@@ -199,8 +201,24 @@ def _picture_to_file(output: NotebookNode, cell: NotebookNode, view: str, head: 
     caption, drawn = captions(output.data["text/plain"], view)
     shown = without_caption(Image.open(io.BytesIO(base64.b64decode(output.data["image/png"]))), drawn)
     shown.save(path)
-    picture = _figure(name, shown, caption, _for_phones(path.stem, cell.source, view, shelf))
+    place = _placeholder(head, cell.id, shelf)
+    caption = (place and place.page("caption")) or caption  # as it will stand there
+    picture = _figure(name, shown, caption, _for_phones(path.stem, cell.source, view, shelf, place))
+    if place:
+        picture = _LIVE.format(path.stem, place.html(picture))
+    shelf.pictures[head.number, cell.id] = picture
     output.data = {"text/html": _around(picture, cell.id, view, head, shelf)}
+
+
+# Where a view comes to live as soon as it is looked at, and what stands there until then.
+_LIVE = Markup('<div class="amp-live" data-frames="{}">{}</div>')
+
+
+def _placeholder(head: Head, cell: str, shelf: Shelf) -> Placeholder | None:
+    """Return what stands where a view comes to live; None where it does not."""
+    if (head.number, cell) not in shelf.live:
+        return None
+    return Placeholder(shelf.out / "frames" / f"{head.number}-{cell}.js")
 
 
 def _figure(name: str, image: Image.Image, caption: str, for_phones: Markup | None = None) -> Markup:
@@ -220,11 +238,16 @@ def captions(text: str, view: str) -> tuple[str, str]:
     return caption, more if view == "Patient" else re.sub(r"^\[\w+\] ", "", caption)
 
 
-def _for_phones(name: str, source: str, view: str, shelf: Shelf) -> Markup:
+def _for_phones(name: str, source: str, view: str, shelf: Shelf, place: Placeholder | None) -> Markup:
     """Return where a phone finds the narrow drawing of a picture; nothing where there is none.
 
-    It came with the frames, or is drawn here for a view that has a page of its own.
+    It came with the frames, or in them, or is drawn here for a view that has a page of its own.
     """
+    source_of = Markup('<source media="(max-width: 500px)" srcset="{}" width="{}" height="{}">').format
+    if narrow := place and place.narrow():
+        drawing, *size = narrow
+        (shelf.out / f"pictures/{name}.narrow.svg").write_text(drawing, "utf-8")
+        return source_of(f"pictures/{name}.narrow.svg", *size)
     file = f"frames/{name}{NARROW}"
     if view in _ELSEWHERE:
         file = f"pictures/{name}{NARROW}"
@@ -233,9 +256,7 @@ def _for_phones(name: str, source: str, view: str, shelf: Shelf) -> Markup:
     if not (shelf.out / file).exists():
         return Markup()
     with Image.open(shelf.out / file) as image:
-        width, height = image.size
-    source_of = '<source media="(max-width: 500px)" srcset="{}" width="{}" height="{}">'
-    return Markup(source_of).format(file, width, height)
+        return source_of(file, *image.size)
 
 
 def _given(source: str) -> tuple[list[Any], dict[str, Any]]:
@@ -246,20 +267,15 @@ def _given(source: str) -> tuple[list[Any], dict[str, Any]]:
 
 
 def _around(picture: Markup, cell_id: str, view: str, head: Head, shelf: Shelf) -> Markup:
-    """Return a picture where frames come, if there are any; else with how to get the view that moves."""
+    """Return a picture as it is where frames come; else with how to get the view that moves."""
     if view[0].islower() or view == "Patient":  # a picture in the notebook, too
         return picture
     still = shelf.live.get((head.number, cell_id))
     if still is not None:
         shelf.shown.append(Shown(head, cell_id, view, f"live. {still}"))
-        return live_html(f"{head.number}-{cell_id}", picture)
+        return picture
     shelf.shown.append(Shown(head, cell_id, view, f"a picture: {_why_still(view)}"))
     return _ELSEWHERE.get(view, Markup()) + picture + Markup('<p class="how">{}</p>').format(_HOW)
-
-
-def live_html(frames: str, picture: Markup) -> Markup:
-    """Return where a view comes to live as soon as it is looked at, and what stands there until then."""
-    return Markup('<div class="amp-live" data-frames="{}">{}</div>').format(frames, picture)
 
 
 def _why_still(view: str) -> str:

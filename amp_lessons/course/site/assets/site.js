@@ -88,7 +88,6 @@
     name();
     say();
   });
-  theme.hidden = false;
   name();
 
   // A link into a fold opens it, and one to a cell what waits there.

@@ -204,8 +204,12 @@
     place.classList.add("amp-here");
   };
 
-  // The picture of the notebook stays where the frames cannot be had.
-  const begin = (place) => show(place).catch((error) => console.warn(`${place.dataset.frames}: ${error.message}`));
+  // The picture of the notebook stays where the frames cannot be had, without controls.
+  const begin = (place) =>
+    show(place).catch((error) => {
+      console.warn(`${place.dataset.frames}: ${error.message}`);
+      for (const control of place.querySelectorAll("[inert]")) control.remove();
+    });
   const near = new IntersectionObserver(
     (entries) => {
       for (const { isIntersecting, target } of entries) {
