@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from axe_playwright_python.sync_playwright import Axe
-from playwright.sync_api import Browser, Page
+from playwright.sync_api import Browser, Page, expect
 
 from tools.browser.chromium import PATIENCE_MS
 
@@ -55,6 +55,27 @@ def keeps_out(page: Page) -> list[str]:
         found += _seen_by_axe(page) if (width, scheme) in _LOOKED_AT_CLOSELY else []
         said += [f"{width} px, {scheme}: {each}" for each in found]
     return said
+
+
+_HEIGHTS = """() => {
+  for (const each of document.querySelectorAll("details")) each.open = true;
+  const places = [...document.querySelectorAll(".amp-live")];
+  return places.map((each) => each.getBoundingClientRect().height);
+}"""
+
+
+def grown(page: Page) -> list[float]:
+    """Return by how many pixels each live view of a page, all unfolded, is higher once it has come."""
+    page.route("**/views.js", lambda route: route.fulfill(body=""))
+    page.reload()
+    before = page.evaluate(_HEIGHTS)
+    page.unroute("**/views.js")
+    page.reload()
+    page.evaluate(_HEIGHTS)
+    for place in page.locator(".amp-live").all():
+        place.scroll_into_view_if_needed()
+    expect(page.locator(".amp-live:not(.amp-here)")).to_have_count(0)
+    return [after - was for was, after in zip(before, page.evaluate(_HEIGHTS), strict=True)]
 
 
 def _seen_by_axe(page: Page) -> list[str]:

@@ -16,10 +16,11 @@ from amp_lessons._base.drawing.style import SMALL
 from amp_lessons.audit.explaining.message import all_messages
 from amp_lessons.course.clinic.symptoms import SYMPTOMS, paths
 from amp_lessons.course.interview.bank import QUESTIONS
+from amp_lessons.course.lessons import shipped
 from amp_lessons.course.site.explain import wording
 from tests.audit.explaining.said_by_torch import said_by_torch
 from tests.audit.explaining.test_library_messages import IN_FILES, REPORTED
-from tests.browser.site_pages import keeps_out, open_pages
+from tests.browser.site_pages import grown, keeps_out, open_pages
 from tests.course.site.sites import COLUMNS, loss_scale_view, whole_site
 
 pytestmark = pytest.mark.thorough
@@ -127,6 +128,21 @@ def test_the_front_page_says_between_slider_and_picture_whether_a_scale_is_safe(
     assert page.get_by_text("More in the notebook").is_hidden()
 
 
+@pytest.mark.parametrize("width", [390, 1440])
+def test_the_first_screen_says_what_this_is_and_stands_still(open_page, width):
+    page = open_page("index", width=width, has_touch=width == 390)
+    assert all(abs(more) < 2 for more in grown(page))
+    page.evaluate("scrollTo(0, 0)")
+    head, picture = shipped.heads()[0], page.locator(".amp-live svg:visible").bounding_box()
+    assert picture["y"] + picture["height"] / 2 < 844
+    said = page.locator(".what")
+    expect(said).to_contain_text(f"free interactive course in {len(shipped.heads())} lessons")
+    expect(said.get_by_role("link")).to_have_attribute("href", head.file.replace(".ipynb", ".html"))
+    if width > 500:
+        verdict, after = (page.locator(each).bounding_box() for each in (".amp-in-short", ".next a"))
+        assert verdict["y"] <= after["y"] + after["height"] / 2 <= verdict["y"] + verdict["height"]
+
+
 def test_what_lesson_03_says_of_bf16_its_view_shows_where_the_link_leads(open_page):
     page = open_page("03_loss_scaling")
     said = page.locator("#cell-bf16")
@@ -182,6 +198,9 @@ def test_without_scripts_everything_can_be_unfolded(open_page):
     expect(fold.locator("pre")).to_be_hidden()
     fold.locator("summary").click()
     expect(fold.locator("pre")).to_be_visible()
+    page = open_page("index", java_script_enabled=False)
+    for dead in ("input", "select", "#theme"):
+        expect(page.locator(dead).first).to_be_hidden()
 
 
 # Of each block of code in sight, and of printed tables: how many lines it has, and how high it is in lines.
@@ -217,9 +236,10 @@ def test_code_is_copied_by_keyboard_and_what_it_printed_has_no_button(open_page)
     assert page.evaluate("navigator.clipboard.readText()").startswith("import torch\n\ngradient = ")
 
 
-def test_the_navigation_stands_at_one_place(open_page):
-    first = [open_page(name).locator("header a").first for name in ("index", "03_loss_scaling", "symptoms")]
-    assert len({each.bounding_box()["x"] for each in first}) == 1
+def test_navigation_and_text_begin_at_one_left_edge(open_page):
+    pages = [open_page(name, width=1440) for name in ("index", "03_loss_scaling", "symptoms", "search")]
+    places = [page.locator(where).first for page in pages for where in ("header a", "h1")]
+    assert len({each.bounding_box()["x"] for each in places}) == 1
 
 
 def test_the_column_is_as_wide_as_a_line_of_a_notebook(open_page):

@@ -12,7 +12,7 @@ from playwright.sync_api import expect
 
 from amp_lessons.course.lessons import shipped
 from tests.browser.controls import silent_controls
-from tests.browser.site_pages import keeps_out, open_pages
+from tests.browser.site_pages import grown, keeps_out, open_pages
 from tests.course.site.sites import build_lesson
 
 pytestmark = [pytest.mark.thorough, pytest.mark.timeout(900)]  # frames are computed, beside other tests
@@ -48,6 +48,13 @@ def open_lesson(browser, lesson):
 
 def test_nobody_is_kept_out_of_a_lesson(open_lesson):
     assert keeps_out(open_lesson()) == []
+
+
+@pytest.mark.parametrize("width", [390, 1280])
+def test_nothing_moves_when_a_view_comes(browser, lesson, width):
+    with open_pages(browser, lesson.parent) as open_:
+        page = open_(lesson.stem, width=width, has_touch=width == 390)
+        assert all(abs(more) < 2 for more in grown(page))
 
 
 def test_a_lesson_is_light_with_all_that_it_shows_at_first(open_lesson, lesson):
