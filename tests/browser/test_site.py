@@ -484,7 +484,7 @@ def test_the_front_page_is_light_with_its_frames(open_page, live_site):
         live_site / "index.html"
     }
     assert any(file.parent.name == "frames" for file in files)
-    assert sum(len(gzip.compress(file.read_bytes())) for file in files) <= 300_000
+    assert sum(len(gzip.compress(file.read_bytes())) for file in files) <= 120_000
 
 
 def test_the_dark_and_the_printed_page(open_page):

@@ -13,6 +13,9 @@ from typing import Any
 
 from markupsafe import Markup
 
+from amp_lessons._base.drawing.picture import PX_PER_INCH
+from amp_lessons.course.views.base.moving import SVG_DPI
+
 _SLIDER = Markup(
     '<label><span style="min-width:min({label_width}ch,100%)">{label}</span><span class="amp-track">'
     '<input type="range" min="{min}" max="{max}" value="{value}"></span></label>'
@@ -23,7 +26,11 @@ _SLIDER = Markup(
 _LIST = Markup("<label>{} <select>{}</select></label>")
 _PAGE = Markup('<div class="amp-picture{ranged}" style="--narrowest:{narrowest}px">{verdict}{picture}</div>')
 _VERDICT = Markup('<p class="amp-in-short amp-from-the-start">{}</p>')
-_NARROW = re.compile(r'.<svg.*viewBox="0 0 ([\d.]+) ([\d.]+)".*', re.DOTALL)
+_DRAWING = re.compile(r'<svg\b[^>]*viewBox="0 0 (?P<width>[\d.]+) (?P<height>[\d.]+)".*?</svg>', re.DOTALL)
+
+
+def _pixels(points: str) -> int:
+    return round(float(points) * PX_PER_INCH / SVG_DPI)
 
 
 class Placeholder:
@@ -39,10 +46,10 @@ class Placeholder:
         """Return the ``caption`` below the picture, or its ``drawing``; nothing where there is no picture."""
         return next((self._text(state[name]) for state in self._base.values() if name in state), "")
 
-    def narrow(self) -> tuple[str, float, float] | None:
-        """Return the drawing for phones, its width and its height; None where there is none."""
-        found = _NARROW.search(self.page("drawing"))
-        return (found[0][1:], float(found[1]), float(found[2])) if found else None
+    def drawings(self) -> list[tuple[str, tuple[int, int]]]:
+        """Return the drawing and, where there is one, that for phones, each with its size in CSS pixels."""
+        found = _DRAWING.finditer(self.page("drawing"))
+        return [(each[0], (_pixels(each["width"]), _pixels(each["height"]))) for each in found]
 
     def html(self, picture: Markup) -> Markup:
         """Return it as HTML, around ``picture``."""

@@ -195,17 +195,17 @@ def _picture_to_file(output: NotebookNode, cell: NotebookNode, view: str, head: 
     if recorded.exists():
         output.data = json.loads(recorded.read_text("utf-8"))
         recorded.unlink()
-    name = f"pictures/{head.number}-{cell.id}.png"
-    path = shelf.out / name
-    path.parent.mkdir(parents=True, exist_ok=True)
+    stem = f"{head.number}-{cell.id}"
     caption, drawn = captions(output.data["text/plain"], view)
-    shown = without_caption(Image.open(io.BytesIO(base64.b64decode(output.data["image/png"]))), drawn)
-    shown.save(path)
-    place = _placeholder(head, cell.id, shelf)
-    caption = (place and place.page("caption")) or caption  # as it will stand there
-    picture = _figure(name, shown, caption, _for_phones(path.stem, cell.source, view, shelf, place))
-    if place:
-        picture = _LIVE.format(path.stem, place.html(picture))
+    (shelf.out / "pictures").mkdir(exist_ok=True)
+    if (head.number, cell.id) in shelf.live:
+        picture = _live(Placeholder(shelf.out / "frames" / f"{stem}.js"), stem, shelf.out)
+    else:
+        name = f"pictures/{stem}.png"
+        image = Image.open(io.BytesIO(base64.b64decode(output.data["image/png"])))
+        shown = without_caption(image, drawn)
+        shown.save(shelf.out / name)
+        picture = _figure(name, shown.size, caption, _for_phones(stem, cell.source, view, shelf))
     shelf.pictures[head.number, cell.id] = picture
     output.data = {"text/html": _around(picture, cell.id, view, head, shelf)}
 
@@ -214,19 +214,26 @@ def _picture_to_file(output: NotebookNode, cell: NotebookNode, view: str, head: 
 _LIVE = Markup('<div class="amp-live" data-frames="{}">{}</div>')
 
 
-def _placeholder(head: Head, cell: str, shelf: Shelf) -> Placeholder | None:
-    """Return what stands where a view comes to live; None where it does not."""
-    if (head.number, cell) not in shelf.live:
-        return None
-    return Placeholder(shelf.out / "frames" / f"{head.number}-{cell}.js")
+def _live(place: Placeholder, stem: str, out: Path) -> Markup:
+    """Return where a view comes to live; its drawings are those that the frames bring, and stand in files."""
+    kinds = ("", ".narrow")
+    files = [
+        (f"pictures/{stem}{kind}.svg", *drawn)
+        for kind, drawn in zip(kinds, place.drawings(), strict=False)  # none, where a table is shown
+    ]
+    for name, drawing, _ in files:
+        (out / name).write_text(drawing, "utf-8")
+    for_phones = Markup().join(_SOURCE.format(name, *size) for name, _, size in files[1:])
+    figure = [_figure(name, size, place.page("caption"), for_phones) for name, _, size in files[:1]]
+    return _LIVE.format(stem, place.html(Markup().join(figure)))
 
 
-def _figure(name: str, image: Image.Image, caption: str, for_phones: Markup | None = None) -> Markup:
+def _figure(name: str, size: tuple[int, int], caption: str, for_phones: Markup | None = None) -> Markup:
     return Markup(
         '<figure class="picture">{5}<a href="{0}"><picture>{4}'
         '<img class="amp-paper" loading="lazy" src="{0}" width="{1}" height="{2}" alt="{3}">'
         '</picture></a></div><figcaption aria-hidden="true">{3}</figcaption></figure>'
-    ).format(name, *image.size, caption, for_phones or "", SCROLLING_BOX)
+    ).format(name, *size, caption, for_phones or "", SCROLLING_BOX)
 
 
 def captions(text: str, view: str) -> tuple[str, str]:
@@ -238,16 +245,14 @@ def captions(text: str, view: str) -> tuple[str, str]:
     return caption, more if view == "Patient" else re.sub(r"^\[\w+\] ", "", caption)
 
 
-def _for_phones(name: str, source: str, view: str, shelf: Shelf, place: Placeholder | None) -> Markup:
+_SOURCE = Markup('<source media="(max-width: 500px)" srcset="{}" width="{}" height="{}">')
+
+
+def _for_phones(name: str, source: str, view: str, shelf: Shelf) -> Markup:
     """Return where a phone finds the narrow drawing of a picture; nothing where there is none.
 
-    It came with the frames, or in them, or is drawn here for a view that has a page of its own.
+    It came with the frames, or is drawn here for a view that has a page of its own.
     """
-    source_of = Markup('<source media="(max-width: 500px)" srcset="{}" width="{}" height="{}">').format
-    if narrow := place and place.narrow():
-        drawing, *size = narrow
-        (shelf.out / f"pictures/{name}.narrow.svg").write_text(drawing, "utf-8")
-        return source_of(f"pictures/{name}.narrow.svg", *size)
     file = f"frames/{name}{NARROW}"
     if view in _ELSEWHERE:
         file = f"pictures/{name}{NARROW}"
@@ -256,7 +261,7 @@ def _for_phones(name: str, source: str, view: str, shelf: Shelf, place: Placehol
     if not (shelf.out / file).exists():
         return Markup()
     with Image.open(shelf.out / file) as image:
-        return source_of(file, *image.size)
+        return _SOURCE.format(file, *image.size)
 
 
 def _given(source: str) -> tuple[list[Any], dict[str, Any]]:
@@ -311,7 +316,7 @@ def _curve_quiz(cell: NotebookNode, head: Head, shelf: Shelf) -> Markup:
         name = f"pictures/{head.number}-{cell.id}-{number}.png"
         (shelf.out / name).write_bytes(loss_curve_picture(curve).png())
         with Image.open(shelf.out / name) as image:
-            made.append(_figure(name, image, f"Curve {number}: {describe(curve)}"))
+            made.append(_figure(name, image.size, f"Curve {number}: {describe(curve)}"))
         made.append(question_html(question(f"curves.{curve.id}")))
     return Markup("").join(made)
 
