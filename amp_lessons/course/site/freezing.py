@@ -123,9 +123,9 @@ def still(view: View, moving: list[Axis]) -> str:
 
 
 def _called(control: ipywidgets.Widget) -> str:
-    """Return what a reader who does not see a control would call it: a field by what may stand in it."""
-    if isinstance(control, Field):
-        return f"a field for “{control.placeholder or control.label}”"
+    """Return what a reader who does not see a control would call it: one “or type …” by what it is for."""
+    if isinstance(control, Field) and control.label.startswith("or "):
+        return f"a field for any other number, such as {control.placeholder}"
     return f"“{getattr(control, 'description', '') or control.label}”"
 
 

@@ -127,8 +127,7 @@ ON_PAGES = {
     "Run the next cell. Turn the knobs, train on, inject an overflow.": (
         "Turn the knobs (the notebook has buttons, too, which train on and inject an overflow)."
     ),
-    "Run the next cell. Each press of its button": "In the notebook, each press of a button",
-    "the picture above as it was before you pressed anything": "the picture above",
+    "Run the next cell. Its slider goes": "The slider goes",
     "choose bf16 and press *Start*": "in the notebook, choose bf16 and press *Start*",
     " (A long cell that you run meanwhile pauses the race.)": "",
     "Before you run the next cell: what": "Predict: what",
@@ -280,15 +279,16 @@ def _around(picture: Markup, cell_id: str, view: str, head: Head, shelf: Shelf) 
         shelf.shown.append(Shown(head, cell_id, view, f"live. {still}"))
         return picture
     shelf.shown.append(Shown(head, cell_id, view, f"a picture: {_why_still(view)}"))
-    return _ELSEWHERE.get(view, Markup()) + picture + Markup('<p class="how">{}</p>').format(_HOW)
+    return _ELSEWHERE.get(view, Markup()) + picture + _HOW.format(_why_still(view))
 
 
 def _why_still(view: str) -> str:
     return getattr(views, view).why_still or "what its controls take has no end"
 
 
-_HOW = (
-    "This is a picture of one of its states. In a notebook it moves: the links at the lesson's head open one."
+_HOW = Markup(
+    '<p class="how">A picture of one state: {}. It moves in a notebook; '
+    "the links at the lesson's head open one.</p>"
 )
 
 _ELSEWHERE = {

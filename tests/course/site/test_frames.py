@@ -68,7 +68,9 @@ def test_a_frozen_view_has_each_of_its_states():
     for zoom in (0, 5, 12):
         view.zoom = zoom
         assert {**frames["base"][page], **frames[str(zoom)].get(page, {})}["caption"] == view.caption
-    assert frozen.still == "More in the notebook: “Around” and a field for “2048 or 0.1”."
+    assert frozen.still == (
+        "More in the notebook: “Around” and a field for any other number, such as 2048 or 0.1."
+    )
 
 
 def test_a_box_to_tick_is_named_among_what_is_in_the_notebook():
@@ -123,7 +125,7 @@ def test_a_widget_whose_script_exports_more_is_refused(monkeypatch):
 
 def test_a_lesson_is_run_as_far_as_its_last_view_without_its_questions():
     cells = cells_to_run("03")
-    assert cells[-1]["id"] == "scaler-view"
+    assert cells[-1]["id"] == "cycle-view"
     assert not any(shipped.source(cell).startswith(("views.Quiz(", "views.check(")) for cell in cells)
     assert cells_to_run("04") == cells_to_run("10") == [], "whose views stand still"
 
@@ -139,7 +141,7 @@ def test_each_step_says_how_many_there_are_and_what_is_left(monkeypatch):
 
 
 def test_only_what_is_not_kept_is_to_be_made(made, tmp_path):
-    assert views_to_make("03", tmp_path) == 2
+    assert views_to_make("03", tmp_path) == 3
     made("\n".join(f"{each['id']}\n{shipped.source(each)}" for each in cells_to_run("03")))
     assert views_to_make("03", tmp_path) == 0
 

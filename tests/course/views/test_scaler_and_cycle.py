@@ -71,6 +71,23 @@ def test_a_clean_step_changes_the_parameters_by_true_gradients_and_a_skipped_one
     stepped = view.advance(2).weights
     assert view.caption.startswith("The optimizer stepped")
     assert stepped != start.weights
-    press(view, "Inject an overflow")
+    view.inject_overflow()
     assert view.advance(7).weights == stepped
     assert view.caption.startswith("The step was skipped")
+
+
+def test_each_step_can_overflow_and_the_way_back_shows_the_same_run():
+    view = CycleView(models.digits_classifier(16), samples.batches(), cross_entropy)
+    phase, overflow = states.axes(view)
+
+    def scales():
+        return [power_of_two(view.snapshot.scale) for at in range(phase.size) if phase.move(at) is None]
+
+    runs = [scales() for choice in range(overflow.size) if overflow.move(choice) is None]
+    assert [(run[0], run[6], run[-1]) for run in runs] == [
+        ("2¹⁶", "2¹⁶", "2¹⁷"),
+        ("2¹⁶", "2¹⁵", "2¹⁵"),
+        ("2¹⁶", "2¹⁶", "2¹⁵"),
+    ]
+    overflow.move(0)
+    assert scales() == runs[0]

@@ -1,10 +1,12 @@
-"""One training step under a loss scale, one phase at a press."""
+"""Training steps under a loss scale, phase by phase."""
 
 from __future__ import annotations
 
+import copy
 import math
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from itertools import islice
 from typing import Any
 
 import torch
@@ -17,23 +19,26 @@ from amp_lessons._base.drawing.axes import sheet
 from amp_lessons._base.drawing.picture import Picture
 from amp_lessons._base.drawing.style import ACCENT, GRID, INK, PAPER, QUIET, ZONES, house_style
 from amp_lessons._base.text.words import MEASURED_MARK, number, power_of_two
-from amp_lessons.course.views.base.controls import button, row
+from amp_lessons.course.views.base.controls import ControlValue, Slider, dropdown
 from amp_lessons.course.views.base.number_line import draw_chip
 from amp_lessons.course.views.base.view import View
 from amp_lessons.formats.dtypes import dtype_name
 from amp_lessons.scaling import PHASES, AmpCycle, PhaseSnapshot, make_scaler
 
+STEPS = 2  # enough to see a step skipped, a scale halved, and one doubled
 WHAT_HAPPENED = {
     "forward": "The forward pass ran under autocast: the output is {output}, the loss {loss}.",
     "scale": "The loss was multiplied by {scale}. Only a number changed; no gradient exists yet.",
     "backward": "Backward ran from the scaled loss: every gradient is {scale} times too large. "
     "It travelled as {output} and arrived in .grad as fp32.{overflow}",
-    "unscale": "Every gradient was divided by {scale}. These are the true gradients: clip or log them now.",
+    "unscale": "Every gradient was divided by {scale}. {unscaled}",
     "check": "GradScaler looked for inf and nan among the gradients and found {verdict}.",
     "step": "{stepped}",
     "update": "{updated}",
 }
 _ASKED_FOR = " One of them was set to inf: the overflow you asked for."
+_TRUE = "These are the true gradients: clip or log them now."
+_STILL_INF = "An inf stays inf."
 
 
 # What the picture lists: a name, its field and its dtype's key in a PhaseSnapshot, the phases that change it.
@@ -48,10 +53,9 @@ SHOWN = (
 
 
 class CycleView(View):
-    """Press to perform the next phase of a training step for real."""
+    """Two training steps, phase by phase: a slider goes through them, a list says which one overflows."""
 
-    on_pages = ()
-    why_still = "its buttons go on with a training, which has no last state"
+    overflow = ControlValue[int]("_overflow", "The step that overflows, from 1; 0 is none.")
 
     def __init__(
         self,
@@ -61,28 +65,30 @@ class CycleView(View):
         *,
         dtype: torch.dtype = torch.float16,
     ) -> None:
-        """Train ``model`` itself with SGD and a GradScaler of its own, which grows after 3 clean steps."""
-        device_type = next(model.parameters()).device.type
-        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
-        scaler = make_scaler(device_type, growth_interval=3)
-        self._cycle = AmpCycle(model, loader, optimizer, loss_fn, scaler=scaler, dtype=dtype)
-        advance = button("Next phase", "perform the next phase of this training step", self.advance)
-        inf = "the coming backward will leave one inf among the gradients"
-        inject = button("Inject an overflow", inf, self.inject_overflow)
-        super().__init__([row(advance, inject)], alt="The phases of one training step.")
-        self.advance()
+        """Train copies of ``model`` with SGD and a GradScaler, which grows after as many clean steps."""
+        batches = list(islice(loader, STEPS))
+        self._runs = {step: _run(model, batches, loss_fn, dtype, overflow=step) for step in range(STEPS + 1)}
+        self._phase = Slider("phase", 0, STEPS * len(PHASES) - 1, 0, words=_called)
+        choices = [("no step", 0), *((f"step {step}", step) for step in range(1, STEPS + 1))]
+        self._overflow = dropdown("overflow in", choices, 0)
+        super().__init__([self._phase, self._overflow], alt="The phases of a training step.")
+        self._refresh()
+        self.follow(self._refresh, self._phase, self._overflow)
+
+    @property
+    def snapshot(self) -> PhaseSnapshot:
+        """Return what is in memory after the phase that is shown."""
+        return self._runs[self.overflow][self._phase.value]
 
     def advance(self, phases: int = 1) -> PhaseSnapshot:
-        """Perform the next phase, or several, and return what is in memory after it."""
-        for _ in range(phases):
-            self._before, self.snapshot = getattr(self, "snapshot", None), self._cycle.advance()
-        self._refresh()
+        """Go on by so many phases, up to the last, and return what is in memory after it."""
+        self._phase.value += phases
         return self.snapshot
 
-    def take_over(self, before: CycleView) -> None:
-        """Go on with the step that is under way."""
-        self._cycle, self._before, self.snapshot = before._cycle, before._before, before.snapshot
-        self._refresh()
+    def inject_overflow(self) -> None:
+        """Choose the run in which the next backward pass overflows, or the last where none is to come."""
+        done, phase = divmod(self._phase.value, len(PHASES))
+        self.overflow = min(done + 1 + (phase >= PHASES.index("backward")), STEPS)
 
     def _refresh(self) -> None:
         now = self.snapshot
@@ -91,23 +97,44 @@ class CycleView(View):
         picture = cycle_picture(PHASES, PHASES.index(now.phase), bool(now.skipped), [*rows, scale])
         self.show(picture, self._describe(), mark=MEASURED_MARK)
 
-    def inject_overflow(self) -> None:
-        """Put one inf among the gradients of the next backward pass."""
-        self._cycle.inject_overflow()
-        self.say("The next backward will leave one inf among the gradients. Press on, and watch the scaler.")
-
     def _describe(self) -> str:
-        now, before = self.snapshot, self._before
-        scale_before = before.scale if before else now.scale
+        now, run = self.snapshot, self._runs[self.overflow]
+        scale_before = run[max(self._phase.value - 1, 0)].scale
         return WHAT_HAPPENED[now.phase].format(
             output=dtype_name(now.dtypes["output"]),
             loss=dtype_name(now.dtypes["loss"]),
             scale=power_of_two(scale_before),
             overflow="" if _finite(now.gradients) else _ASKED_FOR,
+            unscaled=_TRUE if _finite(now.gradients) else _STILL_INF,
             verdict="none" if now.gradients_finite else "at least one",
             stepped=_say_step(now),
             updated=_say_update(scale_before, now),
         )
+
+
+def _run(
+    model: nn.Module,
+    batches: Sequence[tuple[Tensor, Tensor]],
+    loss_fn: Callable[[Tensor, Tensor], Tensor],
+    dtype: torch.dtype,
+    overflow: int,
+) -> list[PhaseSnapshot]:
+    """Train a copy of ``model`` for ``STEPS`` steps, of which number ``overflow`` overflows; 0 is none."""
+    model = copy.deepcopy(model)
+    scaler = make_scaler(next(model.parameters()).device.type, growth_interval=STEPS)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    cycle = AmpCycle(model, batches, optimizer, loss_fn, scaler=scaler, dtype=dtype)
+    snapshots: list[PhaseSnapshot] = []
+    for step in range(1, STEPS + 1):
+        if step == overflow:
+            cycle.inject_overflow()
+        snapshots += cycle.advance_cycle()
+    return snapshots
+
+
+def _called(position: int) -> str:
+    step, phase = divmod(position, len(PHASES))
+    return f"step {step + 1}: {PHASES[phase]}"
 
 
 def _finite(values: tuple[float, ...] | None) -> bool:
