@@ -22,6 +22,8 @@ def test_a_question_is_answered_remembered_and_forgotten_and_nobody_is_kept_out(
         asked.locator("button").nth(0 if right else 1).focus()
         page.keyboard.press("Enter")
         expect(asked.locator(".said")).to_contain_text("Not quite.")
+        expect(asked.locator(".amp-wrong")).to_have_count(1)
+        expect(asked.locator("button").nth(right)).to_contain_class("amp-right")
         expect(fold.locator("pre")).to_contain_text("torch.float16  stops at 2048")
         expect(fold.locator("pre")).to_be_visible()
         expect(page.locator('[data-answers="formats.updates"] pre')).to_be_hidden()

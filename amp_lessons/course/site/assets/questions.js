@@ -15,10 +15,11 @@
     window.ampKeeping.write("progress", { ...window.ampKeeping.read("progress"), [page]: [done, core.length] });
   };
 
+  // Whatever is chosen, the right one is marked, too: what answers the question unfolds anyway.
   const sign = (buttons, chosen) => {
     for (const button of buttons) {
       const right = button.dataset.right === "1";
-      button.classList.toggle("amp-right", button === chosen && right);
+      button.classList.toggle("amp-right", Boolean(chosen) && right);
       button.classList.toggle("amp-wrong", button === chosen && !right);
     }
   };
