@@ -379,6 +379,10 @@ def test_the_search_finds_words_of_a_section_and_what_a_whole_error_means(open_p
     expect(page).to_have_url(re.compile(r"explain\.html#message-product_of_two_dtypes$"))
     expect(page.locator("#message-product_of_two_dtypes")).to_be_in_viewport()
     page = open_page("search")
+    expect(page.get_by_role("link", name="Symptoms").last).to_be_visible()
+    page.get_by_role("link", name="no speedup").click()
+    expect(page.locator("#examples")).to_be_hidden()
+    expect(page.locator("#found b", has_text="speedup").first).to_be_visible()
     page.locator("#words").fill("my loss is NaN")
     expect(page.locator('#found a[href*="symptoms"]').first).to_be_visible()
     page.locator("#words").fill("clipping unscale unicorn")
@@ -419,7 +423,12 @@ def test_the_search_finds_a_symptom_by_what_people_call_it_and_a_term_by_its_nam
     texts += [(said, places[each.text]) for each in SYMPTOMS.answers for said in each.said]
     terms = [("overflow", "overflow"), ("subnormal", "normal-subnormal"), ("Loss scale", "loss-scale")]
     texts += [(query, f"glossary.html#term-{term}") for query, term in terms]
-    assert open_page("search").evaluate(NOT_FOUND, [texts, 3]) == []
+    page = open_page("search")
+    assert page.evaluate(NOT_FOUND, [texts, 3]) == []
+    nan = [("loss is NaN after 200 steps", places["the loss is NaN or inf"])]
+    assert page.evaluate(NOT_FOUND, [nan, 1]) == [], "before what many libraries say"
+    slow = [("no speedup", "05_speed_and_memory.html#The-hardware-is-not-fast-in-the-dtype")]
+    assert page.evaluate(NOT_FOUND, [slow, 10]) == []
 
 
 def test_the_search_finds_each_message_by_the_words_of_its_heading(open_page):

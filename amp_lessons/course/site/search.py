@@ -5,6 +5,7 @@ from __future__ import annotations
 import html
 import re
 from collections.abc import Iterable, Iterator
+from urllib.parse import quote
 
 from markupsafe import Markup
 
@@ -15,10 +16,16 @@ _BODY = Markup(
     """<h1>Search</h1>
 <p><label for="words">What you see, a term, or what PyTorch has said</label><br>
 <input type="search" id="words" autocomplete="off" spellcheck="false"></p>
+<div id="examples"><p>For example: {examples}.</p>
+<p><a href="symptoms.html">Symptoms</a> asks about a broken training until it knows the cause,
+<a href="explain.html">Errors</a> explains a message that you paste, and Search finds words in all pages.</p>
+</div>
 <p id="count" aria-live="polite"></p>
 <ol id="found"></ol>
 <noscript><p>The search is a script of this page, and scripts are off.</p></noscript>"""
 )
+_EXAMPLE = Markup('<a href="search.html?q={}">{}</a>')
+_EXAMPLES = ("loss is NaN", "no speedup", "bf16 or fp16", "gradient accumulation")
 _SCRIPTS = ("search-data.js", "explain-data.js", "search.js")
 # a heading with an id, or at the top of a section that has one, or a term; h3 belongs to what is above it
 _HEADING = re.compile(
@@ -39,15 +46,16 @@ _UNSEEN = re.compile(
 
 def search_page() -> Page:
     """Return the page with the field to search in."""
-    return Page("search.html", "Search", _BODY, scripts=_SCRIPTS, listed="Search")
+    body = _BODY.format(examples=Markup(" · ").join(_EXAMPLE.format(quote(each), each) for each in _EXAMPLES))
+    return Page("search.html", "Search", body, scripts=_SCRIPTS, listed="Search")
 
 
 def search_script(pages: Iterable[Page]) -> str:
     """Return the script that brings what is searched: address, kind, heading, code and text of each section.
 
-    And in which other words people say a symptom, by its address.
+    The page to search in is not searched. And in which other words people say a symptom, by its address.
     """
-    sections = [section for page in pages for section in _sections(page)]
+    sections = [section for page in pages if page.scripts != _SCRIPTS for section in _sections(page)]
     said = [[f"symptoms.html?walk={place}", each.said] for place, each in enumerate(SYMPTOMS.answers)]
     return as_script("window.ampSections", sections) + as_script("window.ampSaid", said)
 

@@ -8,9 +8,10 @@
   const field = document.getElementById("words");
   const count = document.getElementById("count");
   const list = document.getElementById("found");
+  const examples = document.getElementById("examples");
   const bare = (text) => text.toLowerCase().replaceAll("-", ""); // "warmup" is "warm-up"
-  const messages = window.ampMessages.map(([name, patterns]) => ({
-    to: `explain.html#message-${name}`,
+  const messages = window.ampMessages.map(([name, patterns, , givesWay]) => ({
+    givesWay, to: `explain.html#message-${name}`,
     patterns: patterns.map(([source, flags]) => new RegExp(source, flags.replace("g", ""))),
   }));
 
@@ -29,15 +30,15 @@
   const symptoms = window.ampSaid.map(([to, said]) => ({ to, said: said.map(wordsOf) }));
 
   // Addresses of the symptoms that a line names, with how many of its words do, and of the messages that it is. A
-  // message goes before a symptom, but not where all words name that.
+  // message goes before a symptom, but not where all words name that, or where many libraries say it in words of theirs.
   const saidBy = (line, words) => {
     const found = new Map();
     for (const { to, said } of symptoms) {
       const held = said.filter((each) => each.every((word) => words.includes(word)));
       if (held.length) found.set(to, Math.max(...held.map((each) => each.length)));
     }
-    for (const { to, patterns } of messages) {
-      if (patterns.some((each) => each.test(line))) found.set(to, words.length - 0.5);
+    for (const { to, patterns, givesWay } of messages) {
+      if (patterns.some((each) => each.test(line))) found.set(to, givesWay ? 0.5 : words.length - 0.5);
     }
     return found;
   };
@@ -76,13 +77,19 @@
     return made;
   };
 
+  // A text in pieces, of which those are bold that begin with one of the words, or are it where it is short.
+  const marked = (text, words) => {
+    const any = words.map((word) => word.replace(/[^\w\s]/g, "\\$&") + (word.length < 4 ? "(?!\\w)" : "")).join("|");
+    return text.split(new RegExp(`(?<!\\w)(${any})`, "i")).map((piece, at) => (at % 2 ? small(piece, "b") : piece));
+  };
+
   const item = (section, words) => {
     const made = document.createElement("li");
     const link = document.createElement("a");
     const told = document.createElement("p");
     link.href = section.to;
     link.textContent = section.heading;
-    told.textContent = excerpt(section, words);
+    told.append(...marked(excerpt(section, words), words));
     made.append(link);
     if (section.kind !== section.heading) made.append(" ", small(section.kind));
     if (section.code) made.append(" ", small(section.code, "code"));
@@ -97,6 +104,7 @@
     list.replaceChildren(...found.slice(0, MOST).map((section) => item(section, words)));
     const some = most < words.length ? ` with ${most} of these ${words.length} words` : "";
     const what = found.length ? `${found.length} section${found.length === 1 ? "" : "s"}${some}` : NOTHING;
+    examples.hidden = words.length > 0;
     count.textContent = words.length ? (found.length > MOST ? `${what}, of which the first ${MOST}:` : `${what}.`) : "";
   };
 
