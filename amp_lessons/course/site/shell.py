@@ -13,6 +13,7 @@ from amp_lessons.course.lessons import shipped
 from amp_lessons.course.routes.stops import InLesson
 
 REPOSITORY = "https://github.com/amp-lessons/amp-lessons"
+INSTALL = f"pip install git+{REPOSITORY}"  # into the environment of a training
 
 # Nothing is loaded from elsewhere: the browser is told to refuse it. ``'self'`` and ``file:`` are the files
 # beside the page.

@@ -7,17 +7,18 @@ from markupsafe import Markup
 from amp_lessons._base.text import prose
 from amp_lessons.course.clinic.causes import ENDS, End
 from amp_lessons.course.clinic.symptoms import SYMPTOMS, SymptomQuestion
-from amp_lessons.course.site.shell import Page, as_script, lesson_link
+from amp_lessons.course.site.shell import INSTALL, Page, as_script, lesson_link
 from amp_lessons.course.views.base.code import code_html
 from amp_lessons.course.views.widgets.symptoms import ways
 
 _BODY = Markup(
     """<h1>From a symptom to its cause</h1>
-<p>What is wrong with your training? Answer what you see, until a cause is named, with lines that show whether
-it is so. They take <code>model</code>, <code>batch</code> (inputs and targets), <code>loss_fn</code>,
-<code>optimizer</code>, <code>device</code>, autocast's <code>dtype</code>, and <code>train()</code>, which
-makes some steps, from your script. Some need the package of this course: “The course, to run it”, below.</p>
+<p>Answer what you see, until a cause is named, with lines to run that show whether it is so.</p>
 <div id="tree" class="amp-quiz" aria-live="polite"></div>
+<p class="how">Lines to run take <code>model</code>, <code>batch</code> (inputs and targets),
+<code>loss_fn</code>, <code>optimizer</code>, <code>device</code>, autocast's <code>dtype</code>, and
+<code>train()</code>, which makes some steps, from your script. What they import from <code>amp_lessons</code>
+comes with <code>{install}</code>.</p>
 <details><summary>The whole tree as a list</summary>{ways}</details>"""
 )
 
@@ -27,7 +28,7 @@ def symptoms_page() -> Page:
     return Page(
         "symptoms.html",
         "From a symptom to its cause",
-        _BODY.format(ways=_ways_html()),
+        _BODY.format(install=INSTALL, ways=_ways_html()),
         scripts=("symptoms-data.js", "symptoms.js"),
         listed="Symptoms",
     )

@@ -119,6 +119,11 @@ def test_no_question_repeats_an_answer_or_leaves_no_choice():
         assert question.text.endswith(("?", "."))
 
 
+def test_lines_to_run_fit_the_page():
+    longest = {end.name: max(map(len, end.code.splitlines())) for end in ENDS.values()}
+    assert {name: length for name, length in longest.items() if length > 96} == {}
+
+
 def test_nan_asks_for_the_dtype_first():
     after_nan = symptoms.SYMPTOMS.answers[0]
     assert after_nan.text == IS_NAN

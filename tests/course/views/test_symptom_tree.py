@@ -51,7 +51,9 @@ def test_without_a_kernel_every_way_can_be_read_and_what_was_answered(tree):
     rows = [line for line in bundle["text/markdown"].splitlines() if line.startswith("- ")]
     assert len(rows) == len(list(paths())) == tree.stand_in().count("<li>")
     assert all(f"**{path.end.cause}**" in row for path, row in zip(paths(), rows, strict=True))
-    first = "fp16, with fp32 weights · From when on? from the first batch · And all in fp32, copy."
+    first = (
+        "fp16, with fp32 weights · From when on? from the first batch · What is the loss of the same batch"
+    )
     assert rows[0].startswith("- In which dtype is the forward pass?")
     assert first in rows[0]
     assert "finite, and below 65,504? yes" in bundle["text/markdown"]
