@@ -136,7 +136,7 @@ def test_a_core_is_done_when_its_questions_are_answered_and_its_exercises_tried(
     assert "5 minutes planned for the core of this lesson." in strip.said
     assert "every exercise tried: 1 exercise and 1 question to go, the first at the lesson's" in strip.said
     assert "another 10 minutes, 0 of 1 exercise solved, 0 of 1 question answered." in strip.said
-    assert "What is folded below it has 1 exercise and 1 question, and takes 10 more." in strip._holds()
+    assert "What is folded below it has 1 exercise and 1 question." in strip._holds()
     keep("record_try", "largest_safe_scale", False)
     answer("scaling.floor", False)
     left = "You have been through the core of this lesson; not right yet: {}."

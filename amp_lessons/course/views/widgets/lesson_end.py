@@ -90,14 +90,11 @@ class LessonEnd(Counting):
     def _holds(self) -> str:
         parts = self._score.core, self._score.deeper
         core, deeper = (_held(each.exercises, each.questions) for each in parts)
-        number, minutes = self.lesson.number, self.lesson.minutes
+        number = self.lesson.number
         if not self.lesson.deeper:
-            return f"Lesson {number} has {core}, and takes about {minutes} minutes."
-        below = f"{deeper}, and takes" if deeper else "more to read, and takes"
-        return (
-            f"The core of lesson {number} has {core}, and takes about {minutes} minutes. "
-            f"What is folded below it has {below} {self.lesson.deeper} more."
-        )
+            return f"Lesson {number} has {core}."
+        below = deeper or "more to read"
+        return f"The core of lesson {number} has {core}. What is folded below it has {below}."
 
     def way_on(self) -> str:
         """Return in markdown the links to the next step, to what is behind this lesson, and to the map."""
