@@ -41,7 +41,7 @@ memory. Read it and play with it here, no GPU needed. <a href="{begin}">Begin wi
 <p><b>Something fails?</b> <a href="explain.html">Paste the error</a>, or
 <a href="symptoms.html">go from the symptom to its cause</a>.</p></nav>
 <section><h2 id="ways">What brought you here?</h2>{routes}</section>
-<section><h2>All lessons</h2><p>{hours}.</p>{lessons}</section>"""
+<section><h2>All lessons</h2><p>{hours}. Below each stands what you can do after it.</p>{lessons}</section>"""
 )
 _ROUTE = Markup(
     """<details><summary><strong>{}</strong>, {}<span class="takes">{}</span></summary>{}{}</details>"""
@@ -100,8 +100,9 @@ def _lessons() -> Markup:
 
 
 def _lesson(head: Head) -> Markup:
-    minutes = f"{head.minutes} minutes" + (f", {head.deeper} more folded" if head.deeper else "")
+    minutes = f"{head.minutes} minutes" + (f", {head.deeper} more to go deeper" if head.deeper else "")
     minutes = minutes if shipped.heads().index(head) else f"Begin here: {minutes}"
-    return Markup("<li><b>{}</b> {} <span>{}</span><span>After it you can {}.</span></li>").format(
-        head.number, link(address(head.file), head.title), minutes, as_html(ABLE_TO[head.number])
+    able = ABLE_TO[head.number]
+    return Markup("<li><b>{}</b> {} <span>{}</span><span>{}.</span></li>").format(
+        head.number, link(address(head.file), head.title), minutes, as_html(able[0].upper() + able[1:])
     )
