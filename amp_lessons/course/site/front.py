@@ -28,15 +28,15 @@ FIRST_PICTURE = ("03", "live-view")  # the loss scale, and what becomes of real 
 _FRONT = Markup(
     """<h1>Mixed precision training with PyTorch</h1>
 <section class="first">
-<p class="what">A free interactive course in {count}: train in 16 bits where they suffice, to save time and
-memory. Read it and play with it here, no GPU needed. <a href="{begin}">Begin with lesson {first}</a></p>
-<p class="lead">The bars are gradients of a small network: in fp16, a 16-bit format, small ones lose digits
-(<i>subnormal</i>) or vanish. A <i>loss scale</i> multiplies the loss, and with it every gradient.
+<p class="what">A free interactive course in {count} on AMP, <code>autocast</code> and
+<code>GradScaler</code>: train in 16 bits where they suffice, to save time and memory. Read it and play with
+it here, no GPU needed. <a href="{begin}">Begin with lesson {first}</a> ({minutes} minutes)</p>
+<p>The bars are gradients of a small network. In fp16, a 16-bit format, small ones lose digits
+(<i>subnormal</i>) or vanish; the <i>loss scale</i> of a <code>GradScaler</code> multiplies them all.
 <b>Move the slider until fewer than {most}&nbsp;% vanish, and none overflow.</b></p>
 <div class="played">{picture}<p class="next"><a href="{lesson}">Lesson {number} says why</a></p></div>
 </section>
 <nav class="beside" aria-label="Where to begin">
-<p><b>New here?</b> <a href="{begin}">{start}</a> takes {minutes} minutes.</p>
 <p><b>Short of time?</b> <a href="#ways">Choose a way</a> through the lessons.</p>
 <p><b>Something fails?</b> <a href="explain.html">Paste the error</a>, or
 <a href="symptoms.html">go from the symptom to its cause</a>.</p></nav>
@@ -56,7 +56,6 @@ def front_page(shelf: Shelf) -> Page:
         count=counted(len(heads), "lesson"),
         begin=address(first.file),
         first=first.number,
-        start=first.title,
         minutes=first.minutes,
         most=f"{100 * MOST_VANISH:.0f}",
         picture=shelf.pictures[FIRST_PICTURE],

@@ -109,12 +109,12 @@ def test_what_cannot_be_run_at_all_is_raised(model, batch):
 
 def test_zeros_and_infinities_of_the_true_gradient_are_told_apart():
     census = scaling.census([torch.tensor([0.0, 1.0, float("inf")])])
-    assert "1 more were zero to begin with" in describe(census)
+    assert "of 1 nonzero gradients" in describe(census)
     assert "1 were inf or nan" in describe(census)
 
 
 def test_it_says_in_short_whether_a_scale_is_safe(live):
-    for exponent, said in ((12, "✓ Safe: few vanish."), (40, "✗ Too far: some overflow.")):
+    for exponent, said in ((12, "✓ Safe: none vanish, none overflow."), (40, "✗ Too far: some overflow.")):
         live.exponent = exponent
         assert live.page.in_short == states.page_shown(live)["in_short"] == said
         assert live.page.goal[1] == ""

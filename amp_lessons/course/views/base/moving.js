@@ -47,6 +47,7 @@ function render({ model, el }) {
     // in one line, also on a phone: the picture stays where it is
     const range = said && high && `✓ Found: ${low.words} to ${high.words} are safe.`;
     inShort.textContent = range || model.get("in_short");
+    inShort.classList.toggle("amp-reached", inShort.textContent.startsWith("✓"));
     // The slider stands beside this page, and draws the range below its track (controls.css).
     const drawn = { from: high ? low.at : 0, to: high ? high.at : 0, words: high ? '"safe"' : '""' };
     for (const [name, value] of Object.entries(drawn)) el.parentElement?.style.setProperty(`--amp-range-${name}`, value);

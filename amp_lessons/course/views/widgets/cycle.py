@@ -47,7 +47,7 @@ SHOWN = (
     ("output", "outputs", "output", ("forward",)),
     ("loss", "loss", "loss", ("forward",)),
     ("loss × scale", "scaled_loss", "scaled_loss", ("scale",)),
-    ("gradient of the output, scaled", "output_gradients", "output_gradient", ("backward",)),
+    ("output's gradient, scaled", "output_gradients", "output_gradient", ("backward",)),
     ("gradient in .grad, {size}", "gradients", "gradient", ("backward", "unscale")),
 )
 
@@ -155,7 +155,7 @@ def _say_update(scale_before: float, now: PhaseSnapshot) -> str:
             f"The scale was halved to {power_of_two(now.scale)}, and the count of clean steps starts again."
         )
     if now.scale > scale_before:
-        return f"Enough clean steps in a row: the scale was doubled to {power_of_two(now.scale)}."
+        return f"{STEPS} clean steps in a row are enough here: the scale is now {power_of_two(now.scale)}."
     return f"The scale stays at {power_of_two(now.scale)}. Clean steps in a row: {now.growth_tracker}."
 
 

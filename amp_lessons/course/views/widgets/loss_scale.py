@@ -143,44 +143,44 @@ class LossScaleView(_ScaleView):
 
         That one of its ends is found is said where half that scale was tried before, and was another verdict.
         """
-        said = _beside_window(census)
+        place = _beside_window(census)
         gradients = f"{census.dtype_name}, {self.layer}, norm {census.norm}"
-        before = self._tried.get((gradients, census.scale / 2), said)
-        self._tried[gradients, census.scale] = said
-        is_end = said in _ENDS and before != said and math.frexp(census.scale)[0] == 0.5  # a power of two
+        before = self._tried.get((gradients, census.scale / 2), place)
+        self._tried[gradients, census.scale] = place
+        is_end = place in _ENDS and before != place and math.frexp(census.scale)[0] == 0.5  # a power of two
         if not is_end:
-            return said, Goal(gradients)
-        exponent = round(math.log2(census.scale)) - (said == _TOO_FAR)  # the last that is safe
+            vanish = share(census.underflowed, census.at_stake)
+            return place.format(vanish=vanish), Goal(gradients)
+        exponent = round(math.log2(census.scale)) - (place == _TOO_FAR)  # the last that is safe
         at = min(max(exponent / LARGEST_EXPONENT, 0.0), 1.0)
-        return _ENDS[said], Goal(gradients, said, at, power(2, exponent))
+        return _ENDS[place], Goal(gradients, place, at, power(2, exponent))
 
 
 MOST_VANISH = 0.1  # of the gradients, below which a scale is safe: the lesson's choice
-_SAFE, _TOO_FAR = "✓ Safe: few vanish.", "✗ Too far: some overflow."
+_SAFE, _TOO_FAR = "✓ Safe: {vanish} vanish, none overflow.", "✗ Too far: some overflow."
 _ENDS = {_SAFE: "✓ The safe range begins here.", _TOO_FAR: "✗ Overflow begins here."}
 
 
 def _beside_window(census: Census) -> str:
+    """Return what is said of a place beside the window, before its number is put in."""
     if census.overflowed:
         return _TOO_FAR
     if census.underflowed >= MOST_VANISH * census.at_stake:
-        return f"✗ Not yet: {share(census.underflowed, census.at_stake)} vanish."
+        return "✗ Not yet: {vanish} vanish."
     return "" if census.nonfinite else _SAFE
 
 
 def describe(census: Census) -> str:
     """Describe a census in one sentence, the caption's."""
-    alive = census.at_stake
+    alive, kind = census.at_stake, "nonzero gradients" if census.zero else "gradients"
     norm = f" ({relative(census.underflow_norm_fraction)} of their norm)" if census.underflowed else ""
     taller = " (drawn taller, so that they show)" if 0 < census.overflowed < _SEEN * alive else ""
     sentence = (
         f"Scale {power_of_two(census.scale)}: "
-        f"{share(census.underflowed, alive)} of {alive:,} gradients vanish{norm}, "
+        f"{share(census.underflowed, alive)} of {alive:,} {kind} vanish{norm}, "
         f"{share(census.subnormal, alive)} end up subnormal, "
         f"{share(census.overflowed, alive)} overflow{taller}{_of_those_that_fit(census)}."
     )
-    if census.zero:
-        sentence += f" ({census.zero:,} more were zero to begin with.)"
     if census.nonfinite:
         sentence += f" ({census.nonfinite:,} were inf or nan before any cast.)"
     return sentence
