@@ -157,7 +157,7 @@ class LossScaleView(_ScaleView):
 
 
 MOST_VANISH = 0.1  # of the gradients, below which a scale is safe: the lesson's choice
-_SAFE, _TOO_FAR = "✓ Safe: {vanish} vanish, none overflow.", "✗ Too far: some overflow."
+_SAFE, _TOO_FAR = "✓ Safe: {vanish} vanish.", "✗ Too far: some overflow."
 _ENDS = {_SAFE: "✓ The safe range begins here.", _TOO_FAR: "✗ Overflow begins here."}
 
 
