@@ -113,7 +113,7 @@ def test_the_map_names_the_next_step_on_the_route_that_is_chosen_by_keyboard(les
     lesson.page.keyboard.press("m")  # "My loss is NaN now"
     expect(view).to_contain_text("Next on “My loss is NaN now”: lesson 06, “From a symptom to its cause”")
     expect(lesson.page.get_by_role("link", name="06, From a symptom to its cause").first).to_be_visible()
-    expect(lesson.page.get_by_text("All cores take")).to_be_visible()
+    expect(lesson.page.get_by_text("The cores take")).to_be_visible()
     chosen.select_option("I have one hour")
     assert lesson.serious_axe_violations(".amp-map") == []
 

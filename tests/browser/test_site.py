@@ -422,6 +422,7 @@ def test_the_search_finds_a_symptom_by_what_people_call_it_and_a_term_by_its_nam
     texts = [(query, places[symptom]) for query, symptom in IN_PLAIN_WORDS]
     texts += [(said, places[each.text]) for each in SYMPTOMS.answers for said in each.said]
     terms = [("overflow", "overflow"), ("subnormal", "normal-subnormal"), ("Loss scale", "loss-scale")]
+    terms += [("overfow", "overflow"), ("overfllow", "overflow"), ("ovarflow", "overflow")]  # a letter away
     texts += [(query, f"glossary.html#term-{term}") for query, term in terms]
     page = open_page("search")
     assert page.evaluate(NOT_FOUND, [texts, 3]) == []

@@ -262,10 +262,9 @@ def _count_digits(number: float) -> int:
 
 
 @mistake("gradients were clipped after the step", section="clip")
-def clip_after_step(applied: str) -> Worded:
-    """Report gradients clipped too late; ``applied`` says which gradient the step had applied."""
+def clip_after_step() -> Worded:
     return (
-        f"the gradients were clipped after the step, which had already applied {applied}",
+        "the gradients were clipped after the step, which had already applied them as they were",
         "clip between scaler.unscale_(optimizer) and scaler.step(optimizer)",
     )
 
@@ -273,7 +272,7 @@ def clip_after_step(applied: str) -> Worded:
 @on(events.Clipped)
 def _(event: events.Clipped, past: Past) -> Verdicts:
     if event.after_step and event.limit <= NO_LIMIT:
-        yield seen(clip_after_step("them as they were"))
+        yield seen(clip_after_step())
 
 
 @mistake("gradients were changed while they were still scaled", section="clip")

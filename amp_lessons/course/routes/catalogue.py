@@ -56,7 +56,7 @@ ROUTES = (
     Route(
         "language",
         "I train or serve language models",
-        "what their decoders, engines and few bits ask of precision",
+        "which precision decoding, inference engines and 4-bit weights need",
         (
             Core("03"),
             Core("09"),

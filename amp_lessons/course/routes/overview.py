@@ -67,7 +67,9 @@ def _item(head: Head, score: Score, *, begun: bool) -> str:
 def hours(heads: list[Head]) -> str:
     """Say how long all cores take, and all that there is."""
     core, deeper = (sum(getattr(each, what) for each in heads) for what in ("minutes", "deeper"))
-    return f"all cores take {core / 60:.0f} hours, with what is deeper {(core + deeper) / 60:.0f}"
+    return (
+        f"the cores take {core / 60:.0f} hours together, {(core + deeper) / 60:.0f} with all that is deeper"
+    )
 
 
 def _row(head: Head, score: Score) -> tuple[str, ...]:

@@ -21,7 +21,7 @@ Answers = dict[str, tuple[str, str]]  # question and answer, with numbers, by th
 _BODY = Markup(
     """<h1>Interview questions</h1>
 <p>Say the answer aloud, turn the card, tick what you covered, and grade yourself: the grade says in how many
-days the card comes back. Every number in the answers was computed by a cell of the course.</p>
+days the card comes back. Numbers in the answers are a cell's of the course, or a data sheet's.</p>
 <div id="deck" hidden>
 <p><label>Topic <select id="topic"><option value="">all</option>{topics}</select></label>
 <label>Level <select id="level"><option value="">all</option>{levels}</select></label>

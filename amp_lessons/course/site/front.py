@@ -41,7 +41,7 @@ it here, no GPU needed. <a href="{begin}">Begin with lesson {first}</a> ({minute
 <p><b>Something fails?</b> <a href="explain.html">Paste the error</a>, or
 <a href="symptoms.html">go from the symptom to its cause</a>.</p></nav>
 <section><h2 id="ways">What brought you here?</h2>{routes}</section>
-<section><h2>All lessons</h2><p>{hours}. Below each stands what you can do after it.</p>{lessons}</section>"""
+<section><h2>All lessons</h2><p>{hours}. Each says what you can do after it.</p>{lessons}</section>"""
 )
 _ROUTE = Markup(
     """<details><summary><strong>{}</strong>, {}<span class="takes">{}</span></summary>{}{}</details>"""

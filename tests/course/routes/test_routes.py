@@ -103,7 +103,7 @@ def test_the_map_counts_what_was_done_of_each_lesson():
     keep("end_core", "00")
     table = overview.table(progress.read())
     first, second, *_ = table.records
-    assert table.caption.startswith(f"1 of {len(HEADS)} cores done; all cores take ")
+    assert table.caption.startswith(f"1 of {len(HEADS)} cores done; the cores take ")
     assert first["core"].endswith(" min, done")
     assert second["core"].endswith(" min, begun")
     assert second["exercises solved"] == "1 of 2"

@@ -4,6 +4,7 @@
 (() => {
   "use strict";
   const MOST = 40;
+  const FEW = 4; // with fewer sections, those that lack a word stand below them
   const NOTHING = "No section: look at Errors or at Symptoms, then";
   const field = document.getElementById("words");
   const count = document.getElementById("count");
@@ -15,7 +16,10 @@
     patterns: patterns.map(([source, flags]) => new RegExp(source, flags.replace("g", ""))),
   }));
 
-  const SMALL = new Set("a an and are do does for how i in is it my of on or the to was what why".split(" "));
+  const SMALL = new Set(
+    ("a am an and are as at be but can do does did for from get gets had has have how i if in is it its just my " +
+      "of on or still than that the this to use using vs was what when why will with work works working would").split(" "),
+  );
   const wordsOf = (line) => {
     const asked = line.replace(/^[\w.]*(Error|Exception|Warning): /, "").replace(/n['’]t\b/g, " not");
     const words = bare(asked).replace(/[?!,;]+(?= |$)/g, "").split(" ").filter(Boolean);
@@ -28,6 +32,17 @@
     names: heading.replace(/\(.*?\)/g, "").split(",").map((name) => wordsOf(name).join(" ")),
   }));
   const symptoms = window.ampSaid.map(([to, said]) => ({ to, said: said.map(wordsOf) }));
+
+  // A word that is nowhere, as the word of a heading that is one letter away.
+  const vocabulary = [...new Set(sections.flatMap(({ inHeading }) => inHeading.match(/\w{4,}/g) ?? []))];
+  const said = new Set(symptoms.flatMap((each) => each.said.flat()));
+  const mended = (word) => {
+    const isSomewhere = ({ inHeading, inText }) => inHeading.includes(word) || inText.includes(word);
+    if (!/^\w{4,}$/.test(word) || said.has(word) || sections.some(isSomewhere)) return word;
+    const cuts = [...word].map((_, at) => [word.slice(0, at), word.slice(at)]);
+    const near = cuts.map(([before, after]) => `${before}\\w${after}|${before}\\w?${after.slice(1)}`).join("|");
+    return vocabulary.find((each) => new RegExp(`^(${near})$`).test(each)) ?? word;
+  };
 
   // Addresses of the symptoms that a line names, with how many of its words do, and of the messages that it is. A
   // message goes before a symptom, but not where all words name that, or where many libraries say it in words of theirs.
@@ -52,9 +67,11 @@
       return { each, held, score: 10 * headed + often, said: Math.max(named, said.get(each.to) ?? 0) };
     });
     const most = Math.max(...scored.map(({ held, said }) => (said ? 0 : held)));
+    const isFew = scored.filter(({ held, said }) => said || held === most).length < FEW;
+    const enough = isFew && most > 2 ? most - 1 : most;
     const found = scored
-      .filter(({ held, score, said }) => said || (score > 0 && held === most))
-      .sort((a, b) => b.said - a.said || b.score - a.score);
+      .filter(({ held, score, said }) => said || (score > 0 && held >= enough))
+      .sort((a, b) => b.said - a.said || b.held - a.held || b.score - a.score);
     return { most, found: found.map(({ each }) => each) };
   };
 
@@ -99,11 +116,14 @@
 
   const show = () => {
     const line = field.value.trim().split(/\s+/).join(" ");
-    const words = wordsOf(line);
+    const asked = wordsOf(line);
+    const words = asked.map(mended);
     const { most, found } = words.length ? search(words, saidBy(line, words)) : { most: 0, found: [] };
     list.replaceChildren(...found.slice(0, MOST).map((section) => item(section, words)));
     const some = most < words.length ? ` with ${most} of these ${words.length} words` : "";
-    const what = found.length ? `${found.length} section${found.length === 1 ? "" : "s"}${some}` : NOTHING;
+    const other = words.filter((word) => !asked.includes(word)).map((word) => ` for “${word}”`);
+    const sections = `${found.length} section${found.length === 1 ? "" : "s"}${other.join("")}${some}`;
+    const what = found.length ? sections : NOTHING;
     examples.hidden = words.length > 0;
     count.textContent = words.length ? (found.length > MOST ? `${what}, of which the first ${MOST}:` : `${what}.`) : "";
   };
