@@ -21,7 +21,7 @@ def test_what_is_deeper_is_folded_opens_by_keyboard_and_is_run_with_the_rest(cou
     expect(headings).to_have_count(3)
     for heading in headings.all():
         expect(heading).to_be_visible()
-    expect(fresh.page.locator("p", has_text="stand below the core")).to_be_visible()
+    expect(fresh.page.locator("p", has_text="folded sections follow the core")).to_be_visible()
     expect(below).to_be_hidden()
     expect(fresh.page.locator("em", has_text="End of lesson 00.")).to_be_hidden()
     fresh.page.get_by_role("heading", name="Deeper: What can this machine do?").click()

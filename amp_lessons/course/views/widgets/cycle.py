@@ -100,7 +100,7 @@ class CycleView(View):
     def _describe(self) -> str:
         now, run = self.snapshot, self._runs[self.overflow]
         scale_before = run[max(self._phase.value - 1, 0)].scale
-        return WHAT_HAPPENED[now.phase].format(
+        said = WHAT_HAPPENED[now.phase].format(
             output=dtype_name(now.dtypes["output"]),
             loss=dtype_name(now.dtypes["loss"]),
             scale=power_of_two(scale_before),
@@ -110,6 +110,9 @@ class CycleView(View):
             stepped=_say_step(now),
             updated=_say_update(scale_before, now),
         )
+        overflows_at = (self.overflow - 1) * len(PHASES) + PHASES.index("backward")
+        to_come = f" Step {self.overflow}'s backward pass will leave one inf."
+        return said + (to_come if self._phase.value < overflows_at else "")
 
 
 def _run(
