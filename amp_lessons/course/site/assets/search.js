@@ -41,7 +41,8 @@
     if (!/^\w{4,}$/.test(word) || said.has(word) || sections.some(isSomewhere)) return word;
     const cuts = [...word].map((_, at) => [word.slice(0, at), word.slice(at)]);
     const near = cuts.map(([before, after]) => `${before}\\w${after}|${before}\\w?${after.slice(1)}`).join("|");
-    return vocabulary.find((each) => new RegExp(`^(${near})$`).test(each)) ?? word;
+    const isNear = new RegExp(`^(${near})$`);
+    return vocabulary.find((each) => isNear.test(each)) ?? word;
   };
 
   // Addresses of the symptoms that a line names, with how many of its words do, and of the messages that it is. A
