@@ -234,7 +234,8 @@ class OptimizerCalls(Part):
         A fused optimizer skips it by itself where it ``found_inf``; until that is read from its device, the
         step is taken to have ``happened``.
         """
-        self._known.book.applied(parameters_of(optimizer), line_outside())
+        line = line_outside()
+        self._known.book.applied(parameters_of(optimizer), line)
         self._known.stepped.add(id(optimizer))
         self._here.over, self._here.penalty = True, None
         self._here.over_for.add(id(optimizer))
@@ -244,7 +245,7 @@ class OptimizerCalls(Part):
         losses = self._known.losses.pop(id(optimizer), ())
         done = events.StepDone(
             step=self._log.steps,
-            line=line_outside(),
+            line=line,
             optimizer=id(optimizer),
             scaler=scaler,
             happened=happened,

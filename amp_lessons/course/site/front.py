@@ -63,7 +63,7 @@ def front_page(shelf: Shelf) -> Page:
         number=head.number,
         routes=_routes(),
         hours=overview.hours(heads).capitalize(),
-        lessons=_lessons(),
+        lessons=_lessons(heads),
     )
     return Page(
         "index.html",
@@ -94,13 +94,14 @@ def _routes() -> Markup:
     )
 
 
-def _lessons() -> Markup:
-    return Markup('<ol class="lessons">{}</ol>').format(Markup("").join(map(_lesson, shipped.heads())))
+def _lessons(heads: list[Head]) -> Markup:
+    made = (_lesson(head, "" if number else "Begin here: ") for number, head in enumerate(heads))
+    return Markup('<ol class="lessons">{}</ol>').format(Markup("").join(made))
 
 
-def _lesson(head: Head) -> Markup:
-    minutes = f"{head.minutes} minutes" + (f", {head.deeper} more to go deeper" if head.deeper else "")
-    minutes = minutes if shipped.heads().index(head) else f"Begin here: {minutes}"
+def _lesson(head: Head, before: str) -> Markup:
+    minutes = f"{before}{head.minutes} minutes"
+    minutes += f", {head.deeper} more to go deeper" if head.deeper else ""
     able = ABLE_TO[head.number]
     return Markup("<li><b>{}</b> {} <span>{}</span><span>{}.</span></li>").format(
         head.number, link(address(head.file), head.title), minutes, as_html(able[0].upper() + able[1:])

@@ -35,10 +35,10 @@
 
   // A word that is nowhere, as the word of a heading that is one letter away.
   const vocabulary = [...new Set(sections.flatMap(({ inHeading }) => inHeading.match(/\w{4,}/g) ?? []))];
-  const said = new Set(symptoms.flatMap((each) => each.said.flat()));
+  const known = new Set(symptoms.flatMap((each) => each.said.flat()));
   const mended = (word) => {
     const isSomewhere = ({ inHeading, inText }) => inHeading.includes(word) || inText.includes(word);
-    if (!/^\w{4,}$/.test(word) || said.has(word) || sections.some(isSomewhere)) return word;
+    if (!/^\w{4,}$/.test(word) || known.has(word) || sections.some(isSomewhere)) return word;
     const cuts = [...word].map((_, at) => [word.slice(0, at), word.slice(at)]);
     const near = cuts.map(([before, after]) => `${before}\\w${after}|${before}\\w?${after.slice(1)}`).join("|");
     const isNear = new RegExp(`^(${near})$`);
@@ -123,8 +123,8 @@
     list.replaceChildren(...found.slice(0, MOST).map((section) => item(section, words)));
     const some = most < words.length ? ` with ${most} of these ${words.length} words` : "";
     const other = words.filter((word) => !asked.includes(word)).map((word) => ` for “${word}”`);
-    const sections = `${found.length} section${found.length === 1 ? "" : "s"}${other.join("")}${some}`;
-    const what = found.length ? sections : NOTHING;
+    const counted = `${found.length} section${found.length === 1 ? "" : "s"}${other.join("")}${some}`;
+    const what = found.length ? counted : NOTHING;
     examples.hidden = words.length > 0;
     count.textContent = words.length ? (found.length > MOST ? `${what}, of which the first ${MOST}:` : `${what}.`) : "";
   };
