@@ -28,6 +28,15 @@ def test_healed_code_passes(table, name):
     assert_right(table, name)
 
 
+@pytest.mark.few
+@pytest.mark.parametrize("seed", range(30))
+def test_weights_that_are_rounded_at_random_come_far_enough_whatever_is_drawn(seed):
+    (table,) = (each for each in TABLES if each.exercise_id == "heal_frozen_weights")
+    _, attempt = table.right["stochastic_rounding"]
+    report = exercises.check(table.exercise_id, attempt, time_limit_s=40.0, seed=seed)
+    assert report.passed, report
+
+
 @pytest.mark.parametrize("width", [16, 96, 128])
 @pytest.mark.parametrize(
     ("dtype", "promised"), [(torch.float16, 0.004), (torch.bfloat16, 0.03), (torch.float32, 0.001)]

@@ -113,11 +113,11 @@ wrong("losses_as_tensors", "wrong_return_type", "list", ("total += loss.item()",
 wrong(
     "one_step_per_epoch",
     "batches_without_step",
-    "only 4 sets",
+    "only 3 sets",
     (STEP, ""),
     ("        history", STEP[4:] + "        history"),
 )
-wrong("epochs_halved", "batches_without_step", "only 60 sets", ("range(epochs)", "range(epochs // 2)"))
+wrong("epochs_halved", "batches_without_step", "only 40 sets", ("range(epochs)", "range(epochs // 2)"))
 
 
 STEP_EVERY_SECOND = (
@@ -143,7 +143,7 @@ wrong("much_weight_decay", "moved_too_far", "times as far", ("lr=lr", "lr=lr, we
 wrong(
     "gradients_clipped",
     "moved_too_little",
-    "came 26%",
+    "of the way",
     (STEP, "            torch.nn.utils.clip_grad_norm_(model.parameters(), 0.5)\n" + STEP),
 )
 wrong(
@@ -334,7 +334,7 @@ broken(
 broken(
     "kahan_with_the_wrong_sign",
     "moved_too_little",
-    "came -18%",
+    "came -",
     ("    history = []\n", "    history, left = [], {}\n"),
     (STEP, KAHAN.replace("step - (new - p)", "(new - p) - step")),
 )
