@@ -23,6 +23,7 @@ from amp_lessons.course.exercises import loops_there
 
 _TRIES = 100
 _SMALLEST_SCALE = 2.0**6  # with which a loop may begin
+_BEYOND_FP16 = 1e5  # a batch that is multiplied by as much overflows in the forward pass, by less behind it
 _MOST_ROUNDED = 0.7  # of what is tolerated
 _LEAST_LOSS = 0.026  # which is right to 0.2 % where it is rounded to four decimals
 _NEVER = 1e3  # no norm reaches such a limit
@@ -113,8 +114,11 @@ class Problem:
 
     def _holds_to_the_end(self) -> bool:
         """Whether norms, mean losses and rounding stay within bounds along the steps of plain SGD."""
-        weights, along = self.drawn[0], []
-        for window in self._kept() * self.epochs:
+        weights, along, poisoned = self.drawn[0], [], []
+        for window in self._windows() * self.epochs:
+            if set(window) & set(dict(self.poisoned)):
+                poisoned.append((weights, window))
+                continue
             gradient = self._mean_gradient(weights, window)
             if gradient.norm() >= 4.0 * self.loss_weight:
                 return False
@@ -125,7 +129,19 @@ class Problem:
             if (torch.stack(losses).reshape(self.epochs, -1).mean(1) + self.offset < _LEAST_LOSS).any():
                 return False
         with autocast.cuda_rules():  # by which the loop runs
+            if not all(self._overflows(*each) for each in poisoned[: len(poisoned) // self.epochs]):
+                return False
             return all(self._rounds_little(*each) for each in along)
+
+    def _overflows(self, weights: Tensor, window: range) -> bool:
+        """Whether the poisoned batches of a window overflow, by their loss or by their gradients alone."""
+        for batch, factor in self.poisoned:
+            if batch in window:
+                gradient, loss = self._in_half(weights, batch, _SMALLEST_SCALE)
+                alone = loss.isfinite() and gradient.isinf().any() and not gradient.isnan().any()
+                if not (alone if factor < _BEYOND_FP16 else not loss.isfinite()):
+                    return False
+        return True
 
     def _rounds_little(self, weights: Tensor, window: range, gradient: Tensor) -> bool:
         rounded = self._mean_gradient(weights, window, half=True)
@@ -133,10 +149,12 @@ class Problem:
 
     def _kept(self) -> list[range]:
         """Return the windows of batches that are not poisoned."""
-        bad, size = dict(self.poisoned), self.accumulation_steps
-        batches = range(len(self.batch_sizes))
-        windows = [batches[at : at + size] for at in batches[::size]]
-        return [window for window in windows if not set(window) & set(bad)]
+        bad = dict(self.poisoned)
+        return [window for window in self._windows() if not set(window) & set(bad)]
+
+    def _windows(self) -> list[range]:
+        size, batches = self.accumulation_steps, range(len(self.batch_sizes))
+        return [batches[at : at + size] for at in batches[::size]]
 
     def _mean_gradient(self, weights: Tensor, window: range, half: bool = False) -> Tensor:
         """Return the gradient of a window, in fp32, or in 16 bits by the smallest scale that cards allow."""
@@ -168,9 +186,12 @@ class Problem:
 
     def in_half(self, weights: Tensor, batch: int, scale: float) -> Tensor:
         """Return the gradient that a pass under autocast leaves, scaled by this and unscaled again."""
+        return self._in_half(weights, batch, scale)[0]
+
+    def _in_half(self, weights: Tensor, batch: int, scale: float) -> tuple[Tensor, Tensor]:
         with torch.autocast("cpu", dtype=self.dtype):
             loss, parameters = self.loss_at(weights, batch)
-        return _flat(torch.autograd.grad(loss * scale, parameters)) / scale
+        return _flat(torch.autograd.grad(loss * scale, parameters)) / scale, loss.detach()
 
     def loss_at(self, weights: Tensor, batch: int) -> tuple[Tensor, list[nn.Parameter]]:
         """Return the loss of a batch at these weights, and the parameters that it depends on."""
@@ -345,7 +366,9 @@ class Window:
         looked_at = [call.gradients for call in self.called("unscale_", "scaler.step")]
         seen = any(not gradients.isfinite().all() for gradients in looked_at)
         spread = any(entry.begun for entry in lost)
-        self.hidden = spread and self.left is not None and not self.overflowed and not seen
+        finite = spread and self.left is not None and not self.overflowed and not seen
+        # by themselves, too, gradients of a loss that is inf may be numbers
+        self.hidden = finite and None not in self.batches and not bool(self.in_half.isfinite().all())
 
     def called(self, *names: str, directly: bool = False) -> list[Call]:
         """List the calls of these names after any of its batches."""

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
+from unittest import mock
 
 import pytest
 import torch
 import torch.nn.functional as F
 
+from amp_lessons import autocast
 from amp_lessons._base.worker.client import Worker, pickled
 from amp_lessons._base.worker.host import host
 from amp_lessons.audit.findings import Finding
@@ -64,6 +67,34 @@ def test_a_limit_is_above_some_gradients_and_below_others(shift):
         float(problem.truth(problem.drawn[0], batch)[1].norm()) for batch in range(len(problem.batch_sizes))
     ]
     assert min(norms) < problem.max_norm < max(norms)
+
+
+@pytest.mark.parametrize("shift", range(0, 500, 50))
+def test_one_poisoned_batch_overflows_by_its_loss_and_the_other_by_its_gradients_alone(shift):
+    problem = STANDARD[3].drawn_anew(shift)
+    with autocast.cuda_rules():
+        _, by_loss, _, alone, *_ = Run(problem, loops_there.train(train_with_amp, problem.given((), {}))).seen
+    assert not math.isfinite(by_loss.loss)
+    assert math.isfinite(alone.loss)
+    assert alone.left.isinf().any()
+    assert not alone.left.isnan().any()
+
+
+def begins_low(model, loader, optimizer, loss_fn, epochs, *, device_type, dtype):
+    """Train with a scale that some gradients of a loss that is inf do not overflow at."""
+    scaler = torch.amp.GradScaler(device_type, init_scale=64.0)
+    with mock.patch.object(torch.amp, "GradScaler", lambda *_, **__: scaler):
+        return train_with_amp(model, loader, optimizer, loss_fn, epochs, device_type=device_type, dtype=dtype)
+
+
+def test_nothing_is_hidden_where_gradients_of_a_loss_that_is_inf_are_numbers_by_themselves():
+    problem = replace(STANDARD[3], seed=186)  # as drawn, of 300 seeds one of the six on which it happens
+    with autocast.cuda_rules():
+        run = Run(problem, loops_there.train(begins_low, problem.given((), {})))
+        strange = [each for each in run.windows if each.last.loss == math.inf and each.left.isfinite().all()]
+        assert strange
+        assert not any(each.hidden for each in strange)
+        assert loops.mistakes(run) == []
 
 
 def forged(model, loader, optimizer, loss_fn, epochs, *, device_type, dtype):
