@@ -89,7 +89,7 @@ def _update(window: Window) -> Iterator[Finding]:
     hint += "scaler.get_scale() returns in the same iteration; then scale the sum of loss and penalty, of "
     hint += "one norm of all gradients together, not of its square, as a tensor: .item() leaves it without a "
     hint += "gradient"
-    if bool((applied - parts[:, 0]).norm() <= 0.05 * applied.norm()):
+    if abs(penalty) < 0.05 and bool((applied - parts[:, 0]).norm() <= 0.05 * applied.norm()):
         yield failed("penalty_missing", f"the update is that of the loss alone: {counts}", hint)
     yield from _changed(window)
     yield rules.steps.wrong_update("the update", counts, hint)
