@@ -10,7 +10,7 @@ from typing import Any
 from amp_lessons._base.worker import client as worker
 from amp_lessons._base.worker.host import HostEndedError
 from amp_lessons.audit.findings import failed
-from amp_lessons.course.exercises import bed, checking, shelf
+from amp_lessons.course.exercises import bed, shelf
 from amp_lessons.course.exercises.report.results import Report
 from amp_lessons.teaching.grading.wall import EndedError, Limits, Wall, standing, walled_host
 
@@ -39,7 +39,7 @@ def judged(exercise_id: str, source: str, terms: Terms) -> Report:
         said = bed.said_by_judge(f"{__name__}:judge", source.encode("utf-8", "replace"), *request)
     except HostEndedError:
         said = bed.unjudged(failed("checker_failed", "the process that judged it has ended", _HINT))
-    return checking.reported(shelf.find(exercise_id), said)
+    return Report.from_judge(exercise_id, shelf.find(exercise_id).title, said)
 
 
 def judge(

@@ -10,7 +10,8 @@ from amp_lessons import exercises, grading
 from amp_lessons._base.worker import client
 from amp_lessons._base.worker.client import Ended, Raised, Worker
 from amp_lessons._base.worker.plain import Handle
-from amp_lessons.course.exercises import bed, checking
+from amp_lessons.course.exercises import bed
+from amp_lessons.course.exercises.report.results import Report
 from amp_lessons.teaching.grading import reading
 from amp_lessons.teaching.grading.judging import judged
 from amp_lessons.teaching.grading.wall import EndedError, Limits, standing, walled_host
@@ -72,7 +73,7 @@ def answer(host, source: str):
 @needs_a_wall
 @pytest.mark.parametrize(
     "module",
-    ["shelf", "checking", "bed", "small_formats.mistakes", f"{CODES}.check", f"{CODES}.solution"],
+    ["shelf", "bed", "small_formats.mistakes", f"{CODES}.check", f"{CODES}.solution"],
 )
 def test_no_answer_and_no_judge_can_be_imported(host, module):
     with pytest.raises(Raised, match=r"^(ModuleNotFound|Import)Error"):
@@ -235,7 +236,7 @@ def judged_there(host, exercise_id: str, source: str):
     exercise = exercises.shelf.find(exercise_id)
     payload = {"source": source, "names": list(exercise.names), "lines": {}}
     said = bed.judged(exercise_id, host, payload, client.Limits(4.0), 5, exercise.meets_autocast)
-    report = checking.reported(exercise, said)
+    report = Report.from_judge(exercise_id, exercise.title, said)
     return [each.code for each in report.findings], report.passed
 
 

@@ -16,6 +16,7 @@ from amp_lessons.audit.report.finding import entry_of
 from amp_lessons.course.exercises.report import rendering
 
 _MOST_PRINTED_LINES = 12
+_ORDER = {"todo": 0, "failed": 1, "note": 2, "passed": 3}
 Status = Literal["passed", "not passed", "not attempted yet"]
 
 
@@ -60,6 +61,16 @@ class Report(Shown):
     comparisons: tuple[SideBySide, ...] = ()
     printed: str = ""
     seed: int | None = None
+
+    @classmethod
+    def from_judge(cls, exercise_id: str, title: str, said: dict[str, Any]) -> Report:
+        """Make a report of what a judge has said, mistakes before remarks before what holds."""
+        findings = sorted((Finding(*each) for each in said["findings"]), key=lambda each: _ORDER[each.kind])
+        comparisons = tuple(
+            SideBySide(quantity, index, tuple(expected), tuple(yours))
+            for quantity, index, expected, yours in said["comparisons"]
+        )
+        return cls(exercise_id, title, tuple(findings), comparisons, said["printed"], said["seed"])
 
     @property
     def attempted(self) -> bool:
