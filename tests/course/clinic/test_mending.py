@@ -29,7 +29,7 @@ def test_healed_code_passes(table, name):
 
 
 @pytest.mark.few
-@pytest.mark.parametrize("seed", range(30))
+@pytest.mark.parametrize("seed", [1009, *range(29)])  # in the first a bias makes a long detour
 def test_weights_that_are_rounded_at_random_come_far_enough_whatever_is_drawn(seed):
     (table,) = (each for each in TABLES if each.exercise_id == "heal_frozen_weights")
     _, attempt = table.right["stochastic_rounding"]

@@ -125,8 +125,13 @@ def _require_moved(
     moved = {name: now[name] - each for name, each in start.items()}
     lengths = {name: float(moved[name].norm() / way.norm()) for name, way in ways.items()}
     shares = {name: float((moved[name] * way).sum() / way.norm() ** 2) for name, way in ways.items()}
-    most = max(lengths, key=lengths.__getitem__)
-    if lengths[most] > _MOST:
+    astray = {
+        name: _ASTRAY * float((way * variances[name].sqrt()).norm() / way.norm() ** 2)
+        for name, way in ways.items()
+    }
+    at_most = {name: _longest(way, variances[name], astray[name]) for name, way in ways.items()}
+    most = max(lengths, key=lambda name: lengths[name] / at_most[name])
+    if lengths[most] > at_most[most]:
         said = f"{most} moved {lengths[most]:.3g} times as far as plain SGD takes it"
         if different == 1:
             said += ": the weights that were multiplied are the same in all batches"
@@ -135,10 +140,7 @@ def _require_moved(
             )
             hint += "anew for each batch; copies of your own, too, are to be made anew after each step"
         bed.reject("moved_too_far", said, hint)
-    astray = {
-        name: float((way * variances[name].sqrt()).norm() / way.norm() ** 2) for name, way in ways.items()
-    }
-    short_of = [name for name, share in shares.items() if share < min(_LEAST, 1 - _ASTRAY * astray[name])]
+    short_of = [name for name, share in shares.items() if share < min(_LEAST, 1 - astray[name])]
     if not short_of:
         return
     worst = min(short_of, key=shares.__getitem__)
@@ -159,6 +161,16 @@ def _require_moved(
     if kept.all():
         lost = replace(lost, message=f"{lost.message}. Or nothing changes this parameter at all")
     raise bed.Rejected(replace(lost, hint=f"{lost.hint}; in all of them, from the first batch to the last"))
+
+
+def _longest(way: Tensor, variance: Tensor, along: float) -> float:
+    """Return how many times as long as ``way`` one may be that was rounded at random, and at least ``_MOST``.
+
+    It may be longer ``along`` the way, and across by variances, of which a few numbers have more by chance.
+    """
+    by_chance = 1 + _ASTRAY * math.sqrt(2 / way.numel()) + 8 / way.numel()
+    across = float(variance.sum() / way.norm() ** 2)
+    return max(_MOST, math.sqrt((1 + along) ** 2 + by_chance * across))
 
 
 def _require_losses(history: Any, losses: list[float]) -> None:
